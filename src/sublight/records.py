@@ -61,7 +61,7 @@ def not_known(reason: str) -> Figure:
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command found. Subclasses set `schema` (what it is) and `version` (raised when a field changes meaning)."""
+    """What a command found. Subclasses set `schema` (what it is) and `version` (raised when a field changes)."""
 
     schema: ClassVar[str]
     version: ClassVar[int] = 1

@@ -1,7 +1,7 @@
 """The rows of a decode step: the one vocabulary that floors, attainable times and measured times are joined on.
 
 A row is one kind of launch of the step as engines run it (fused where every engine fuses: q_a with kv_a, gate with up).
-`group` is the coarser name a reader knows it by; `order` is its place within the step.
+`group` is the coarser name a reader knows it by; `order` is its place in a table, where rows of a group lie together.
 """
 
 from enum import StrEnum
@@ -38,36 +38,36 @@ def _rows(*entries: tuple[str, str, Group]) -> dict[str, Row]:
 
 ROWS = _rows(
     ("embedding", "token embedding", Group.EMBEDDING),
-    ("comm.embedding", "all-reduce after embedding", Group.COLLECTIVES),
     ("norms", "norms", Group.NORMS),
-    ("comm.gather", "all-gather of hidden states", Group.COLLECTIVES),
+    ("mtp.in", "MTP input projection", Group.ATTENTION_PROJECTIONS),
     ("attn.qkv", "QKV projection", Group.ATTENTION_PROJECTIONS),
     ("attn.qkv_a", "q_a + kv_a", Group.ATTENTION_PROJECTIONS),
     ("attn.q_b", "q_b", Group.ATTENTION_PROJECTIONS),
+    ("attn.absorb_k", "W_UK absorb", Group.ATTENTION_PROJECTIONS),
+    ("attn.absorb_v", "W_UV", Group.ATTENTION_PROJECTIONS),
+    ("attn.o", "o_proj", Group.ATTENTION_PROJECTIONS),
     ("indexer.q", "indexer wq_b", Group.INDEXER),
     ("indexer.k", "indexer wk + weights", Group.INDEXER),
     ("indexer.scores", "index scores + top-k", Group.INDEXER),
-    ("attn.absorb_k", "W_UK absorb", Group.ATTENTION_PROJECTIONS),
     ("attn.core", "attention", Group.ATTENTION_CORE),
-    ("attn.absorb_v", "W_UV", Group.ATTENTION_PROJECTIONS),
     ("linear.in", "linear attention in", Group.LINEAR_ATTENTION),
     ("linear.state", "linear attention state", Group.LINEAR_ATTENTION),
     ("linear.out", "linear attention out", Group.LINEAR_ATTENTION),
     ("mamba.in", "Mamba in_proj", Group.LINEAR_ATTENTION),
     ("mamba.state", "Mamba conv + state", Group.LINEAR_ATTENTION),
     ("mamba.out", "Mamba out_proj", Group.LINEAR_ATTENTION),
-    ("attn.o", "o_proj", Group.ATTENTION_PROJECTIONS),
-    ("comm.attention", "all-reduce after attention", Group.COLLECTIVES),
     ("mlp.dense", "dense MLP", Group.DENSE_MLP),
     ("moe.router", "router", Group.ROUTER),
     ("moe.latent", "latent expert projections", Group.ROUTED_EXPERTS),
     ("moe.experts", "routed experts", Group.ROUTED_EXPERTS),
     ("moe.shared", "shared expert", Group.SHARED_EXPERTS),
-    ("comm.mlp", "all-reduce after MLP/MoE", Group.COLLECTIVES),
-    ("comm.scatter", "reduce-scatter of hidden states", Group.COLLECTIVES),
-    ("comm.pipeline", "pipeline hand-off", Group.COLLECTIVES),
-    ("mtp.in", "MTP input projection", Group.ATTENTION_PROJECTIONS),
     ("head", "lm_head", Group.LM_HEAD),
-    ("comm.logits", "all-gather of logits", Group.COLLECTIVES),
     ("sampling", "sampling", Group.SAMPLING),
+    ("comm.embedding", "all-reduce after embedding", Group.COLLECTIVES),
+    ("comm.attention", "all-reduce after attention", Group.COLLECTIVES),
+    ("comm.mlp", "all-reduce after MLP/MoE", Group.COLLECTIVES),
+    ("comm.gather", "all-gather of hidden states", Group.COLLECTIVES),
+    ("comm.scatter", "reduce-scatter of hidden states", Group.COLLECTIVES),
+    ("comm.logits", "all-gather of logits", Group.COLLECTIVES),
+    ("comm.pipeline", "pipeline hand-off", Group.COLLECTIVES),
 )

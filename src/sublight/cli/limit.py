@@ -1,0 +1,51 @@
+"""`sublight limit`: the floor of a decode step."""
+
+from typing import Any
+
+import click
+
+from sublight.cli.options import emit, inputs_from, output_options, workload_options
+from sublight.errors import UsageError
+
+
+@click.command("limit", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", required=False)
+@workload_options
+@click.option("--sweep", is_flag=True, help="The totals over batch sizes 1 to 1024 as well.")
+@click.option("--list", "listing", is_flag=True, help="Name the models, cards and links built in, and stop.")
+@output_options
+def command(model: str | None, sweep: bool, listing: bool, **options: Any) -> None:
+    """The floor of a decode step of MODEL, row by row, and what binds each row.
+
+    MODEL is a catalogue name (glm-5-nvfp4), a checkpoint folder, or a config.json. Nothing is run and no GPU is needed.
+
+    \b
+    sublight limit glm-5-nvfp4 --gpus 8xrtx-pro-6000-workstation
+    sublight limit ./config.json --gpus 8xb200 --ep 8 --batch 64 --context 32k --sweep
+    """
+    if listing:
+        _list()
+        return
+    if model is None:
+        raise UsageError("a limit", "no model was named", "sublight limit glm-5-nvfp4 --gpus 8xb200, or --list")
+    asked, gpu, workload, link, call_s = inputs_from(model, options)
+    if sweep:
+        from sublight.limits import sweep as sweeps
+
+        batches = sorted({workload.batch, *(b for b in sweeps.BATCHES if b > workload.batch)})
+        emit(sweeps.sweep(asked, gpu, workload, link, call_s, batches), options)
+        return
+    from sublight.limits.decode import decode_limit
+
+    emit(decode_limit(asked, gpu, workload, link, call_s), options)
+
+
+def _list() -> None:
+    from sublight.facts.catalogue.models import model_names
+    from sublight.facts.gpu import gpu_names
+    from sublight.facts.interconnect import interconnect_names
+
+    for title, names in (("models", model_names()), ("GPUs", gpu_names()), ("links", interconnect_names())):
+        click.echo(f"{title}:")
+        for name in names:
+            click.echo(f"  {name}")

@@ -1,0 +1,272 @@
+"""Model: a configuration read into one inventory of tensors and caches."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sublight.errors import ConfigError, InputFileError, UnknownNameError, near_misses
+from sublight.facts.families import FAMILIES
+from sublight.facts.fields import Fields
+from sublight.facts.inventory import Inventory, Moe
+from sublight.facts.quantization.base import Finding, Quantization
+from sublight.facts.tensors import Cache, Stage, Tensor
+
+# How a multimodal wrapper names its language model in the checkpoint: (prefix of the layers, prefix of lm_head).
+# Needed because quantisation rules are written in those names.
+_WRAPPERS: dict[str, tuple[str, str]] = {
+    "kimi_k25": ("language_model.model", "language_model."),
+    "llama4": ("language_model.model", "language_model."),
+    "gemma4": ("model.language_model", ""),
+    "qwen3_5_moe": ("model.language_model", ""),
+    "qwen3_5": ("model.language_model", ""),
+    "qwen3_vl_moe": ("model.language_model", ""),
+    "qwen3_vl": ("model.language_model", ""),
+}
+_ROOTS = {"nemotron_h": "backbone"}
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint holds and what decoding reads of it.
+
+    Attributes:
+        name: catalogue name, or the name of the folder or file.
+        source: where the facts were read.
+        model_type: as the configuration says.
+        hidden, layers, vocab, heads, kv_heads: the sizes everything else follows from. `kv_heads` is 1 for a latent
+            cache that all heads share.
+        moe: the routed experts, or None for a dense model.
+        tensors, caches: the inventory.
+        quantization: where its formats were read.
+        findings: what a reader should know: contradictions, choices, parts left out.
+    """
+
+    name: str
+    source: str
+    model_type: str
+    hidden: int
+    layers: int
+    vocab: int
+    heads: int
+    kv_heads: int
+    moe: Moe | None
+    tied: bool
+    tensors: tuple[Tensor, ...]
+    caches: tuple[Cache, ...]
+    quantization: Quantization
+    findings: tuple[Finding, ...]
+
+    def parameters(self, stage: Stage | None = "main") -> int:
+        """Elements of the checkpoint; `stage` None counts the MTP layers as well."""
+        return sum(t.parameters for t in self.tensors if stage in (None, t.stage))
+
+    def checkpoint_bytes(self, stage: Stage | None = "main") -> float:
+        """Bytes of the checkpoint's tensors, scales included."""
+        return sum(t.storage.total_bytes for t in self.tensors if stage in (None, t.stage))
+
+    def active_parameters(self) -> int:
+        """Elements that one token's step multiplies with: top-k of the experts and lm_head, no embedding."""
+        return round(
+            sum(
+                self.active_copies(t) * t.values * max(1, len(t.layers))
+                for t in self.main
+                if t.read != "one row a token"
+            )
+        )
+
+    def active_bytes(self) -> float:
+        """Bytes of weights and scales that one token's step needs, each once, however many GPUs hold a copy."""
+        total = 0.0
+        for tensor in self.main:
+            if tensor.read == "one row a token":
+                total += tensor.format.storage(tensor.shape[1:]).total_bytes
+            else:
+                one = tensor.format.storage(tensor.shape).total_bytes
+                total += one * self.active_copies(tensor) * max(1, len(tensor.layers))
+        return total
+
+    def active_copies(self, tensor: Tensor) -> float:
+        """How many of a tensor's copies one token reads, on average where an entry holds only some of the experts."""
+        if tensor.read == "never":
+            return 0
+        if tensor.read == "routed experts" and self.moe is not None:
+            return tensor.copies * self.moe.top_k / self.moe.experts
+        return tensor.copies
+
+    @property
+    def main(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.tensors if t.stage == "main")
+
+    @property
+    def has_mtp(self) -> bool:
+        return any(t.stage == "mtp" for t in self.tensors)
+
+
+def read_model(source: str | Path) -> Model:
+    """A model from a checkpoint folder, a config.json, or the catalogue.
+
+    Args:
+        source: a folder with a config.json (safetensors headers in it are read and win over what is inferred), the
+            path of a config.json (an hf_quant_config.json beside it is used), or a name of the catalogue.
+
+    Raises:
+        InputFileError: a path that cannot be read, or holds no JSON object.
+        ConfigError: a configuration that lacks, contradicts, or garbles a field.
+        UnknownNameError: an unknown catalogue name or model_type.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return _read_folder(path)
+    if path.is_file():
+        return _read_file(path)
+    if isinstance(source, Path) or "/" in source or source.endswith(".json"):
+        raise InputFileError(
+            f"reading {source}", "there is no such file or folder", "the path of a model's config.json"
+        )
+    from sublight.facts.catalogue.models import catalogue_model
+
+    entry = catalogue_model(source)
+    return build_model(entry.config, entry.hf_quant, name=source, source=entry.source)
+
+
+def _read_folder(path: Path) -> Model:
+    config = path / "config.json"
+    if not config.is_file():
+        present = sorted(p.name for p in path.iterdir())[:5]
+        raise InputFileError(
+            f"reading {path} as a model",
+            f"the folder has no config.json ({', '.join(present) if present else 'it is empty'})",
+            "the folder that holds the checkpoint's config.json",
+        )
+    side = path / "hf_quant_config.json"
+    hf_quant = _read_json(side) if side.is_file() else None
+    return build_model(_read_json(config), hf_quant, name=path.resolve().name, source=str(config), folder=path)
+
+
+def _read_file(path: Path) -> Model:
+    # A whole checkpoint keeps the quantisation file under its own name; a collection of configurations puts the
+    # model's name before it.
+    beside = [path.with_name(f"{path.stem}.hf_quant_config.json"), path.with_name("hf_quant_config.json")]
+    if path.name != "config.json":
+        beside = beside[:1]
+    hf_quant = next((_read_json(p) for p in beside if p.is_file()), None)
+    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return build_model(_read_json(path), hf_quant, name=name, source=str(path))
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    """A JSON object; NaN and Infinity are let through, as published files hold them in fields nobody sizes with."""
+    asked = f"reading {path}"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputFileError(asked, error.strerror or str(error), "a file that can be read") from None
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as strict:
+        import json
+
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            raise InputFileError(
+                asked, f"this is not whole JSON ({strict})", "the file as the model's release has it"
+            ) from None
+    if not isinstance(value, dict):
+        raise InputFileError(asked, f"it holds a {type(value).__name__}, not an object", "a model's config.json")
+    return value
+
+
+def build_model(
+    config: Mapping[str, Any],
+    hf_quant: Mapping[str, Any] | None,
+    *,
+    name: str,
+    source: str,
+    folder: Path | None = None,
+) -> Model:
+    """A model from decoded configuration. `folder`, where given, is searched for safetensors headers."""
+    from sublight.facts.quantization.read import read_quantization
+
+    top = Fields(config, source)
+    text = top.object("text_config") or top
+    model_type, root, head_root, left_out = _language_model(top, text)
+    side = Fields(hf_quant, "hf_quant_config.json") if hf_quant is not None else None
+    quantization = read_quantization(top, text, side)
+    if folder is not None:
+        quantization = _with_headers(folder, quantization)
+    if "tie_word_embeddings" in top and "tie_word_embeddings" not in text:
+        text = Fields({**text.data, "tie_word_embeddings": top.data["tie_word_embeddings"]}, text.name)
+    inventory = Inventory(quantization, root, head_root)
+    FAMILIES.load(model_type)(text, inventory)
+    return Model(
+        name=name,
+        source=source,
+        model_type=model_type,
+        hidden=inventory.hidden,
+        layers=inventory.layers,
+        vocab=inventory.vocab,
+        heads=inventory.heads,
+        kv_heads=inventory.kv_heads,
+        moe=_checked(inventory.moe, text),
+        tied=inventory.tied,
+        tensors=tuple(inventory.tensors),
+        caches=tuple(inventory.caches),
+        quantization=quantization,
+        findings=(*left_out, *quantization.findings, *inventory.findings, *_unmatched(quantization)),
+    )
+
+
+def _language_model(top: Fields, text: Fields) -> tuple[str, str, str, tuple[Finding, ...]]:
+    """Which family to read by, how its tensors are prefixed, and what is left out of a multimodal model."""
+    model_type = text.text("model_type")
+    if not model_type:
+        raise top.error("it has no model_type", "the whole config.json of a language model")
+    if model_type not in FAMILIES:
+        names = FAMILIES.names()
+        near = near_misses(model_type, names)
+        raise UnknownNameError("model_type", model_type, near or names, FAMILIES.hint)
+    if text is top:
+        return model_type, _ROOTS.get(model_type, "model"), "", ()
+    wrapper = top.text("model_type")
+    if wrapper not in _WRAPPERS:
+        raise UnknownNameError("multimodal model_type", wrapper, _WRAPPERS, FAMILIES.hint)
+    root, head_root = _WRAPPERS[wrapper]
+    others = [key for key in ("vision_config", "audio_config") if key in top]
+    parts = " and ".join(key.removesuffix("_config") for key in others) or "everything but text"
+    note = Finding("info", "multimodal", f"read through text_config: the {parts} part is left out of every number")
+    return model_type, root, head_root, (note,)
+
+
+def _checked(moe: Moe | None, fields: Fields) -> Moe | None:
+    if moe is None:
+        return None
+    if moe.top_k > moe.experts:
+        raise fields.error(f"each token goes to {moe.top_k} of {moe.experts} experts", "a top-k within the experts")
+    if moe.experts % moe.groups or not 1 <= moe.top_groups <= moe.groups:
+        raise fields.error(
+            f"{moe.experts} experts in {moe.groups} groups of which {moe.top_groups} are used",
+            "groups that divide the experts",
+        )
+    return moe
+
+
+def _with_headers(folder: Path, inferred: Quantization) -> Quantization:
+    if not any(folder.glob("*.safetensors")) and not (folder / "model.safetensors.index.json").is_file():
+        return inferred
+    from sublight.facts.checkpoint import from_headers
+
+    return from_headers(folder, inferred)
+
+
+def _unmatched(quantization: Quantization) -> Iterable[Finding]:
+    names = quantization.scheme.unmatched()
+    # Vision towers are excluded by name and are not part of the inventory; that is no contradiction.
+    rules = [n for n in names if not any(word in n for word in ("vision", "visual", "audio", "mm_projector"))]
+    if rules:
+        shown = ", ".join(rules[:4]) + (f" and {len(rules) - 4} more" if len(rules) > 4 else "")
+        yield Finding("info", "quantisation", f"{len(rules)} rules name no module of this model: {shown}")
+
+
+__all__ = ["ConfigError", "Model", "build_model", "read_model"]

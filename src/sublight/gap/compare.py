@@ -1,0 +1,166 @@
+"""Gap: the floor of a step beside its measured time, and everything that can be said from the two."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from sublight.errors import RecordError, UsageError
+from sublight.facts.published import published_kernels
+from sublight.gap.claims import ClaimedFloor, ClaimedPart, claimed_floor, claimed_part, published_by_row, rate_or_time_s
+from sublight.gap.next_steps import NextStep, next_steps
+from sublight.limits.decode import DecodeLimit
+from sublight.records import Evidence, Figure, Record, load
+
+Standing = Literal["above", "below the best collectives", "below memory"]
+
+
+class PublishedRow(msgspec.Struct, frozen=True):
+    """A row's kernels as others measured them, in seconds a step."""
+
+    id: str
+    seconds: float
+
+
+class Gap(Record, frozen=True, kw_only=True):
+    """The floor against one measured step.
+
+    Attributes:
+        title: what this is, for a reader.
+        limit: the floor, whole.
+        measured_s: of one step.
+        measured_text: as it was given.
+        standing: where the measurement lies. "below memory" breaks physics or an assumption; "below the best
+            collectives" needs messages that overlap reads, or are faster than any published.
+        published: rows whose kernels others measured; their source and note.
+        steps: what to measure next.
+    """
+
+    schema = "gap"
+    version = 1
+
+    title: str
+    limit: DecodeLimit
+    measured_s: Figure
+    measured_text: str
+    standing: Standing
+    claimed_floor: ClaimedFloor | None
+    claimed_parts: tuple[ClaimedPart, ...]
+    published: tuple[PublishedRow, ...]
+    published_source: str
+    published_note: str
+    steps: tuple[NextStep, ...]
+    source: str = ""
+
+    @property
+    def floor_s(self) -> float:
+        """The headline: with the best published collectives, or without any where none is known."""
+        best = self.limit.totals.best_s.value
+        return self.limit.totals.rows_s if best is None else best
+
+    @property
+    def ratio(self) -> float:
+        return self.measured_s.known / self.floor_s
+
+    @property
+    def unexplained_s(self) -> float:
+        return self.measured_s.known - self.floor_s
+
+
+def compare(
+    limit: DecodeLimit,
+    measured_s: Figure,
+    measured_text: str,
+    *,
+    floor_claim: str | None = None,
+    part_claims: Sequence[str] = (),
+    title: str = "",
+    source: str = "",
+) -> Gap:
+    """Set a measured step beside its floor.
+
+    Args:
+        limit: the floor of the very same workload: width of verification included.
+        measured_s: the step's time; has to be known.
+        floor_claim: a floor that somebody states ("3.2ms", "309 tok/s").
+        part_claims: parts stated from elsewhere ("bf16+allreduce=8.9ms").
+
+    Raises:
+        UsageError, UnknownNameError: a claim that cannot be read.
+    """
+    step = measured_s.known
+    layout = limit.workload.layout
+    model = limit.model
+    published = None
+    if layout.dp == layout.ep == layout.pp == 1:
+        published = published_kernels(
+            limit.gpu.name,
+            layout.tp,
+            limit.workload.tokens,
+            model_type=model.model_type,
+            hidden=model.hidden,
+            experts=model.experts,
+            expert_width=model.expert_width,
+        )
+    known = published_by_row(limit, published)
+    floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
+    floors |= {c.id: c.calls * (c.best_s.value or 0.0) for c in limit.collectives}
+    excess = sum(seconds - floors[id_] for id_, seconds in known.items()) if known else None
+    return Gap(
+        title=title or f"{limit.model.name} on {limit.gpu.count}x {limit.gpu.title}",
+        limit=limit,
+        measured_s=measured_s,
+        measured_text=measured_text,
+        standing=_standing(limit, step),
+        claimed_floor=claimed_floor(limit, step, floor_claim) if floor_claim else None,
+        claimed_parts=tuple(claimed_part(limit, step, text, published) for text in part_claims),
+        published=tuple(PublishedRow(id_, seconds) for id_, seconds in known.items()),
+        published_source=published.source if published else "",
+        published_note=published.note if published else "",
+        steps=tuple(next_steps(limit, step, excess, published.source if published else "")),
+        source=source,
+    )
+
+
+def _standing(limit: DecodeLimit, measured_s: float) -> Standing:
+    if measured_s < limit.totals.strict_s:
+        return "below memory"
+    best = limit.totals.best_s.value
+    if measured_s < (limit.totals.rows_s if best is None else best):
+        return "below the best collectives"
+    return "above"
+
+
+def measured_from_text(text: str, limit: DecodeLimit) -> tuple[Figure, str]:
+    """A step's time as typed: "97ms", or "10.36 tok/s" of one request. Raises UsageError.
+
+    A rate counts tokens, a floor counts steps: under speculation the two differ by the tokens a step yields, and a rate
+    cannot be used where that is not known.
+    """
+    per_step = limit.tokens_per_step
+    if per_step is None and "tok" in text:
+        raise UsageError(
+            f"--measured {text!r} under speculation",
+            "a rate of tokens is no step time while the tokens a step are not known",
+            "--accepted with the measured tokens a step, or the step's time",
+        )
+    seconds = rate_or_time_s(text, "--measured", per_step or 1.0)
+    return Figure(seconds, Evidence.GIVEN, source="--measured"), text
+
+
+def measured_from_record(path: Path, limit: DecodeLimit) -> tuple[Figure, str]:
+    """The measured step of a saved gap. Raises RecordError, or UsageError when it was of another workload."""
+    record = load(path, {"gap": Gap})
+    if not isinstance(record, Gap):
+        raise RecordError(f"--measured {path}", "it holds no measured step", "a record saved by `sublight gap --save`")
+    ours, theirs = limit.workload, record.limit.workload
+    if record.limit.model.name != limit.model.name or ours.width != theirs.width or ours.batch != theirs.batch:
+        raise UsageError(
+            f"--measured {path}",
+            f"it was measured for {record.limit.model.name}, batch {theirs.batch}, verify width {theirs.width}; "
+            f"asked is {limit.model.name}, batch {ours.batch}, verify width {ours.width}",
+            "the same model, batch and width, or the step's time",
+        )
+    figure = msgspec.structs.replace(record.measured_s, source=f"{path.name}: {record.measured_s.source}")
+    return figure, record.measured_text

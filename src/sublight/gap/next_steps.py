@@ -1,0 +1,207 @@
+"""What to measure next, in order of the milliseconds it would explain. Each says why, how, and how sure that is."""
+
+import msgspec
+
+from sublight.facts.gpu import Gpu, get_gpu, gpu_names
+from sublight.facts.published import launch_costs
+from sublight.limits.decode import DecodeLimit
+from sublight.records import Evidence
+from sublight.units import significant
+
+
+class NextStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A measurement worth making.
+
+    Attributes:
+        id: stable name.
+        title: what to do.
+        explains_low_s, explains_high_s: how much of the gap the answer would account for.
+        why: the reasoning, with the numbers it stands on.
+        command: what to type, or "" where it depends on the set-up.
+        evidence: how the size is known.
+        source: where it is from.
+    """
+
+    id: str
+    title: str
+    explains_low_s: float
+    explains_high_s: float
+    why: str
+    command: str
+    evidence: Evidence
+    source: str = ""
+
+
+def next_steps(limit: DecodeLimit, measured_s: float, kernels_s: float | None, kernels_source: str) -> list[NextStep]:
+    """Candidates for the gap between the floor and the measured step, largest first.
+
+    Args:
+        kernels_s: sum of published single-kernel times less the floor of the same rows, where known.
+        kernels_source: where those are from.
+    """
+    floor = limit.totals.best_s.value if limit.totals.best_s.value is not None else limit.totals.rows_s
+    gap = measured_s - floor
+    if gap <= 0:
+        return []
+    steps = [_trace(gap), *_launches(limit, gap), *_collectives(limit, gap), *_bandwidth(limit, gap)]
+    steps += _edition(limit, gap)
+    if kernels_s is not None and kernels_s > 0:
+        steps.append(
+            NextStep(
+                id="kernels",
+                title="time the kernels of the step alone, at this model's shard shapes",
+                explains_low_s=min(gap, kernels_s),
+                explains_high_s=min(gap, kernels_s),
+                why=f"kernels measured elsewhere take {significant(kernels_s * 1e3)} ms more than their rows' floor",
+                command="",
+                evidence=Evidence.PUBLISHED,
+                source=kernels_source,
+            )
+        )
+    worth = [s for s in steps if s.explains_high_s > 0.002 * measured_s]
+    return sorted(worth, key=lambda s: (-s.explains_high_s, -s.explains_low_s))
+
+
+def _trace(gap: float) -> NextStep:
+    return NextStep(
+        id="trace",
+        title="record a profiler trace of a few decode steps",
+        explains_low_s=gap,
+        explains_high_s=gap,
+        why="only a trace tells kernels, collectives, launch gaps and idle time apart; a subtraction does not",
+        command="curl -X POST http://HOST:PORT/start_profile   # decode a few tokens, then /stop_profile",
+        evidence=Evidence.COMPUTED,
+    )
+
+
+def _launches(limit: DecodeLimit, gap: float) -> list[NextStep]:
+    costs = launch_costs()
+    low, high = costs.eager_s()
+    node_low, node_high = costs.graph_node_s()
+    count = limit.launches
+    return [
+        NextStep(
+            id="cuda-graph",
+            title="check that decode runs in a CUDA graph",
+            explains_low_s=min(gap, count * low.known),
+            explains_high_s=min(gap, count * high.known),
+            why=f"the step has at least {count:,} launches; each costs {low.known * 1e6:g}-{high.known * 1e6:g} us of "
+            "CPU time without a graph",
+            command="grep -iE 'cuda graph|capture|enforce.eager' SERVER_LOG",
+            evidence=low.evidence,
+            source=low.source,
+        ),
+        NextStep(
+            id="graph-gaps",
+            title="count the nodes of the captured graph",
+            explains_low_s=min(gap, count * node_low.known),
+            explains_high_s=min(gap, count * node_high.known),
+            why=f"between two nodes of a graph lie {node_low.known * 1e6:g}-{node_high.known * 1e6:g} us; "
+            f"at least {count:,} of them here, more where norms and quantisation are kernels of their own",
+            command="",
+            evidence=node_low.evidence,
+            source=node_low.source,
+        ),
+    ]
+
+
+def _collectives(limit: DecodeLimit, gap: float) -> list[NextStep]:
+    calls = sum(c.calls for c in limit.collectives)
+    if not calls or limit.totals.best_s.value is None:
+        return []
+    best = limit.totals.best_s.value - limit.totals.rows_s
+    nccl = (limit.totals.nccl_s.value or limit.totals.best_s.value) - limit.totals.rows_s
+    payload = max(limit.collectives, key=lambda c: c.calls).payload_bytes
+    steps = []
+    if nccl > best:
+        steps.append(
+            NextStep(
+                id="all-reduce",
+                title="time the step's all-reduce alone",
+                explains_low_s=0.0,
+                explains_high_s=min(gap, nccl - best),
+                why=f"{calls} calls take {significant(best * 1e3)} ms at the best published time and "
+                f"{significant(nccl * 1e3)} ms through NCCL",
+                command=f"all_reduce_perf -b {payload} -e {payload} -g {limit.workload.layout.tp} -c 0   # nccl-tests",
+                evidence=Evidence.PUBLISHED,
+                source=limit.totals.nccl_s.source,
+            )
+        )
+    if limit.gpu.interconnect.startswith("pcie"):
+        staged = launch_costs().staged_collective
+        steps.append(
+            NextStep(
+                id="p2p",
+                title="check that GPUs reach each other's memory (P2P)",
+                explains_low_s=0.0,
+                explains_high_s=min(gap, best * (staged.factor - 1)),
+                why=f"with P2P off, messages are staged through host memory: about {staged.factor:g} times as slow",
+                command="nvidia-smi topo -p2p r",
+                evidence=staged.evidence,
+                source=staged.source,
+            )
+        )
+    return steps
+
+
+def _bandwidth(limit: DecodeLimit, gap: float) -> list[NextStep]:
+    figure = limit.gpu.bandwidth_bytes_per_s
+    if figure.evidence is not Evidence.DATA_SHEET:
+        return []
+    gpu = get_gpu(limit.gpu.name) if limit.gpu.name in gpu_names() else None
+    reached = _reached(gpu)
+    if reached is None:
+        return []
+    share, source = reached
+    lost = limit.totals.memory_s * (1 / share - 1)
+    return [
+        NextStep(
+            id="bandwidth",
+            title="measure what the memory of this card really delivers",
+            explains_low_s=0.0,
+            explains_high_s=min(gap, lost),
+            why=f"the floor uses the data sheet; the best kernels known on this card reach {share * 100:.0f} % of it",
+            command="",
+            evidence=Evidence.PUBLISHED,
+            source=source,
+        )
+    ]
+
+
+def _reached(gpu: Gpu | None) -> tuple[float, str] | None:
+    if gpu is None:
+        return None
+    measured, sheet = gpu.measured_bandwidth_bytes_per_s, gpu.memory_bandwidth_bytes_per_s
+    if measured.value is None or sheet.value is None:
+        return None
+    return measured.value / sheet.value, measured.source
+
+
+def _edition(limit: DecodeLimit, gap: float) -> list[NextStep]:
+    """Cards of one name and several bandwidths: which one it is moves every row."""
+    own = limit.gpu.name
+    family = [n for n in gpu_names() if n != own and n.rsplit("-", 1)[0] == own.rsplit("-", 1)[0] and "-" in own]
+    family += [
+        n for n in gpu_names() if n.startswith(own.removesuffix("-workstation") + "-") and n != own and n not in family
+    ]
+    slower = []
+    for name in family:
+        sheet = get_gpu(name).memory_bandwidth_bytes_per_s
+        here = limit.gpu.data_sheet_bandwidth_bytes_per_s
+        if sheet.value and here.value and sheet.value < here.value and sheet.value > 0.8 * here.value:
+            slower.append((limit.totals.memory_s * (here.value / sheet.value - 1), name, sheet.value))
+    if not slower:
+        return []
+    extra, name, bandwidth = max(slower)
+    return [
+        NextStep(
+            id="edition",
+            title="make sure which edition of the card it is",
+            explains_low_s=0.0,
+            explains_high_s=min(gap, extra),
+            why=f"{name} reads at {bandwidth / 1e9:,.0f} GB/s: the same rows take {significant(extra * 1e3)} ms more",
+            command="nvidia-smi --query-gpu=name,clocks.max.memory --format=csv",
+            evidence=Evidence.DATA_SHEET,
+            source=get_gpu(name).memory_bandwidth_bytes_per_s.source,
+        )
+    ]

@@ -1,0 +1,34 @@
+"""One file a record: its document. Wording and precision live here; nothing is computed here but what text needs.
+
+`RECORDS` is the table from a schema to its record type and its view, by name, so that
+showing one record imports no other.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from sublight.records import Record
+from sublight.report.blocks import Document
+
+RECORDS: dict[str, tuple[str, str]] = {
+    "limit": ("sublight.limits.decode:DecodeLimit", "sublight.report.views.limit:limit_document"),
+    "sweep": ("sublight.limits.sweep:Sweep", "sublight.report.views.sweep:sweep_document"),
+    "gap": ("sublight.gap.compare:Gap", "sublight.report.views.gap:gap_document"),
+}
+
+
+def record_types() -> dict[str, type[Record]]:
+    """Every record type there is, by schema: for reading a file whose kind is not known yet."""
+    return {schema: _load(target) for schema, (target, _) in RECORDS.items()}
+
+
+def document(record: Record) -> Document:
+    """The document of any record."""
+    view = _load(RECORDS[record.schema][1])
+    made: Document = view(record)
+    return made
+
+
+def _load(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)

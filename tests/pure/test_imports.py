@@ -1,0 +1,119 @@
+"""Imports run downhill: the table is read here, and no module of ours imports another that is not below it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "sublight"
+
+GROUND = {"errors", "units", "records", "registry", "rows", "sublight"}
+# Left may import right (and itself), and nothing else of ours.
+ALLOWED: dict[str, set[str]] = {
+    "sublight": set(),
+    "errors": set(),
+    "units": {"errors"},
+    "records": {"errors", "sublight"},
+    "registry": {"errors"},
+    "rows": set(),
+    "facts": GROUND,
+    "limits": GROUND | {"facts"},
+    "trace": GROUND,
+    "gap": GROUND | {"facts", "limits", "trace"},
+    "report.blocks": set(),
+    "report.views": GROUND | {"report.blocks", "facts", "limits", "trace", "gap"},
+    "report": {"errors"},
+    "cli": GROUND | {"facts", "limits", "trace", "gap", "report", "report.blocks", "report.views"},
+    "__main__": {"cli"},
+}
+HEAVY = {"torch", "triton", "pandas"}
+LATE = {"numpy", "jinja2", "rich"}  # never at the top of a module that a start passes
+
+
+def part_of(module: str) -> str:
+    """The row of the table that a module of ours belongs to: its longest prefix there."""
+    inner = module.removeprefix("sublight").lstrip(".")
+    if not inner:
+        return "sublight"
+    pieces = inner.split(".")
+    for length in range(len(pieces), 0, -1):
+        name = ".".join(pieces[:length])
+        if name in ALLOWED:
+            return name
+    return f"{inner} is in no row of the table"
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """Every imported module, and whether at module level (type-checking blocks left out)."""
+    found = []
+
+    def walk(node: ast.AST, top: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            if isinstance(child, ast.Import):
+                found.extend((alias.name, top) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{path}: relative import"
+                found.append((child.module or "", top))
+                if child.module == "sublight":
+                    found.extend((f"sublight.{alias.name}", top) for alias in child.names)
+            walk(child, top and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+
+    walk(ast.parse(path.read_text()), True)
+    return found
+
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_run_downhill(path: Path) -> None:
+    module = ".".join(("sublight", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    own = part_of(module)
+    assert own in ALLOWED, own
+    for imported, top in imports(path):
+        root = imported.split(".")[0]
+        assert root not in HEAVY, f"{module} imports {imported}"
+        assert not (top and root in LATE and own != "trace"), f"{module} imports {imported} at start"
+        if root == "sublight":
+            target = part_of(imported)
+            if target == "sublight" and imported != "sublight":
+                continue
+            assert target == own or target in ALLOWED[own], f"{module} ({own}) imports {imported} ({target})"
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+def test_no_module_needs_torch() -> None:
+    names = [
+        ".".join(("sublight", *p.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        for p in MODULES
+        if p.name != "__main__.py"
+    ]
+    assert not loaded_by("\n".join(f"import {name}" for name in names)) & HEAVY
+
+
+def test_a_limit_starts_without_numpy_and_jinja2() -> None:
+    loaded = loaded_by(
+        "from sublight.cli.main import main\n"
+        "import contextlib, io\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "    main(['limit', 'glm-5-nvfp4', '--gpus', '8xrtx-pro-6000-workstation'])\n"
+        "assert 'sublight.limits.decode' in sys.modules"
+    )
+    assert not loaded & {"numpy", "jinja2", "torch", "pandas"}
+
+
+def test_help_loads_no_command() -> None:
+    loaded = loaded_by(
+        "from sublight.cli.main import main\nimport contextlib, io\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n    main(['--help'])"
+    )
+    assert not loaded & {"numpy", "rich", "msgspec", "jinja2"}
