@@ -82,7 +82,11 @@ def near_misses(name: str, known: Iterable[str], at_most: int = 4) -> list[str]:
     wanted = squeeze(name)
     pool = list(known)
     same = [k for k in pool if squeeze(k) == wanted]
-    inside = [k for k in pool if len(wanted) >= 3 and (wanted in squeeze(k) or squeeze(k) in wanted)]
+    inside = [k for k in pool if min(len(wanted), len(squeeze(k))) >= 3 and _one_in_other(wanted, squeeze(k))]
     lowered = {k.lower(): k for k in pool}
     close = [lowered[m] for m in difflib.get_close_matches(name.lower(), list(lowered), n=at_most, cutoff=0.6)]
     return list(dict.fromkeys([*same, *inside, *close]))[:at_most]
+
+
+def _one_in_other(a: str, b: str) -> bool:
+    return a in b or b in a

@@ -96,9 +96,9 @@ def test_experts_move_the_router_alone_when_one_token_reads_top_k(experts: int, 
     old, new = weights(before)["moe.router"], weights(after)["moe.router"]
     # The FP32 correction bias and the BF16 matrix both have one row an expert.
     assert new == 2 * old
-    assert model({"n_routed_experts": 2 * experts}).parameters() - model({"n_routed_experts": experts}).parameters() == (
-        experts * 4 * (3 * 256 * 128) + experts * 4 * (256 + 1)
-    )
+    assert model({"n_routed_experts": 2 * experts}).parameters() - model(
+        {"n_routed_experts": experts}
+    ).parameters() == (experts * 4 * (3 * 256 * 128) + experts * 4 * (256 + 1))
 
 
 @given(st.integers(1, 8))

@@ -31,7 +31,9 @@ def enumerated(experts: int, top_k: int, tokens: int, ranks: int) -> tuple[float
     return total / count, busiest / count
 
 
-@pytest.mark.parametrize(("experts", "top_k", "tokens", "ranks"), [(4, 2, 2, 2), (6, 2, 2, 3), (6, 3, 2, 2), (8, 1, 3, 4)])
+@pytest.mark.parametrize(
+    ("experts", "top_k", "tokens", "ranks"), [(4, 2, 2, 2), (6, 2, 2, 3), (6, 3, 2, 2), (8, 1, 3, 4)]
+)
 def test_exact_against_enumeration(experts: int, top_k: int, tokens: int, ranks: int) -> None:
     total, busiest = enumerated(experts, top_k, tokens, ranks)
     assert distinct_experts(moe(experts, top_k), tokens, UNIFORM).value == pytest.approx(total, rel=1e-12)

@@ -15,6 +15,7 @@ from sublight.errors import InputFileError
 from sublight.facts.quantization.base import Finding, Quantization
 from sublight.facts.quantization.headers import HeaderScheme
 from sublight.facts.quantization.names import shortened
+from sublight.facts.quantization.summary import counted
 
 INDEX = "model.safetensors.index.json"
 
@@ -78,11 +79,11 @@ def from_headers(folder: Path, inferred: Quantization) -> Quantization:
     checkpoint = read_checkpoint(folder)
     findings = inferred.findings
     if checkpoint.missing:
-        text = f"{len(checkpoint.missing)} shards are missing ({shortened(list(checkpoint.missing))})"
-        findings += (Finding("warn", "checkpoint", f"{text}: their tensors are counted as the configuration says"),)
+        text = f"{counted(len(checkpoint.missing), 'shard')} missing ({shortened(list(checkpoint.missing))})"
+        findings += (Finding("warn", "checkpoint", f"{text}: counted as the configuration says"),)
     return msgspec.structs.replace(
         inferred,
-        source=f"{inferred.source}; headers of {len(checkpoint.files)} safetensors files win",
+        source=f"{inferred.source}; headers of {counted(len(checkpoint.files), 'shard')} win",
         scheme=HeaderScheme(checkpoint, inferred),
         findings=findings,
     )

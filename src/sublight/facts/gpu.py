@@ -246,7 +246,8 @@ def replace_figure(gpu: Gpu, field: str, figure: Figure) -> Gpu:
     if original.value == 0:
         raise ValueError(f"{gpu.name} has no such unit: {original.note}")
     if original.value is not None and not original.value / 100 <= value <= 2 * original.value:
-        raise ValueError(f"{value:.4g} is too far from the catalogue's {original.value:.4g} to be this card's")
+        times = f"{value / original.value:.2g}"
+        raise ValueError(f"{value:.4g} a second is {times} times the catalogue's {original.value:.4g}: a wrong unit?")
     kept = {r.field: r.figure for r in gpu.replaced} | {field: original}
     changes: dict[str, Any] = {field: figure, "replaced": tuple(Replaced(f, kept[f]) for f in sorted(kept))}
     return msgspec.structs.replace(gpu, **changes)
@@ -257,7 +258,11 @@ def with_bandwidth(gpu: Gpu, bytes_per_s: float, evidence: Evidence = Evidence.G
     try:
         return replace_figure(gpu, "memory_bandwidth_bytes_per_s", Figure(bytes_per_s, evidence, source))
     except ValueError as error:
-        raise UsageError(f"another bandwidth for {gpu.name}", str(error), "a rate within its reach") from None
+        raise UsageError(
+            f"another bandwidth for {gpu.name}",
+            str(error),
+            f"what {gpu.name} was measured at; its data sheet says {show_rate(gpu.catalogued(_BANDWIDTH).known)}",
+        ) from None
 
 
 _BANDWIDTH = "memory_bandwidth_bytes_per_s"

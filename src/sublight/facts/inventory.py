@@ -106,14 +106,15 @@ class Inventory:
             shape: (out, in).
             copies: experts a layer; the scheme is asked for the first and, where rules name experts, for each.
             module_class, fixed: see `quantization.base.Site`.
-            stored: the format that every release of the family keeps it in, which no scheme says (a router in FP32).
+            stored: the format that every release of the family keeps it in, which no scheme says (a router in FP32); the
+                headers of a checkpoint, where there are any, know better.
         """
         by_format: dict[str, tuple[Format, list[int], int]] = {}
         for layer in layers or (None,):
             named = module if layer is None else module.replace("{layer}", str(layer))
             site = Site(named, module_class, shape, part == "experts", fixed)
             for inferred, share in self._formats(site, copies):
-                format_ = stored or inferred
+                format_ = inferred if stored is None or hasattr(self.quantization.scheme, "checkpoint") else stored
                 key = f"{format_.name}/{share}"
                 by_format.setdefault(key, (format_, [], share))[1].extend([] if layer is None else [layer])
         for format_, where, share in by_format.values():

@@ -62,7 +62,7 @@ class ClaimedPart(msgspec.Struct, frozen=True, kw_only=True):
     rest_fp4_published_s: float | None
 
 
-_GROUPS = {g.value.replace(" ", "-").replace("_", "-"): g for g in Group}
+_GROUPS = {g.value.lower().replace(" ", "-").replace("_", "-"): g for g in Group}
 _WORDS: dict[str, tuple[Group, ...]] = {
     "allreduce": (Group.COLLECTIVES,),
     "all-reduce": (Group.COLLECTIVES,),

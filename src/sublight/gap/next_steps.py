@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sublight.facts.gpu import Gpu, get_gpu, gpu_names
+from sublight.facts.catalogue.gpus import card_names, cards_called, catalogue_card
 from sublight.facts.published import launch_costs
 from sublight.limits.decode import DecodeLimit
 from sublight.records import Evidence
@@ -145,63 +145,51 @@ def _collectives(limit: DecodeLimit, gap: float) -> list[NextStep]:
 
 
 def _bandwidth(limit: DecodeLimit, gap: float) -> list[NextStep]:
-    figure = limit.gpu.bandwidth_bytes_per_s
-    if figure.evidence is not Evidence.DATA_SHEET:
+    sheet = limit.gpu.bandwidth_bytes_per_s
+    if sheet.evidence is not Evidence.DATA_SHEET or limit.gpu.name not in card_names():
         return []
-    gpu = get_gpu(limit.gpu.name) if limit.gpu.name in gpu_names() else None
-    reached = _reached(gpu)
-    if reached is None:
+    reached = catalogue_card(limit.gpu.name).figures.get("measured_bandwidth_bytes_per_s")
+    if reached is None or reached.value is None:
         return []
-    share, source = reached
-    lost = limit.totals.memory_s * (1 / share - 1)
+    share = reached.value / sheet.known
     return [
         NextStep(
             id="bandwidth",
             title="measure what the memory of this card really delivers",
             explains_low_s=0.0,
-            explains_high_s=min(gap, lost),
+            explains_high_s=min(gap, limit.totals.memory_s * (1 / share - 1)),
             why=f"the floor uses the data sheet; the best kernels known on this card reach {share * 100:.0f} % of it",
             command="",
             evidence=Evidence.PUBLISHED,
-            source=source,
+            source=reached.source,
         )
     ]
 
 
-def _reached(gpu: Gpu | None) -> tuple[float, str] | None:
-    if gpu is None:
-        return None
-    measured, sheet = gpu.measured_bandwidth_bytes_per_s, gpu.memory_bandwidth_bytes_per_s
-    if measured.value is None or sheet.value is None:
-        return None
-    return measured.value / sheet.value, measured.source
-
-
 def _edition(limit: DecodeLimit, gap: float) -> list[NextStep]:
-    """Cards of one name and several bandwidths: which one it is moves every row."""
+    """Cards that share an everyday name and differ in bandwidth: which one it is moves every row."""
     own = limit.gpu.name
-    family = [n for n in gpu_names() if n != own and n.rsplit("-", 1)[0] == own.rsplit("-", 1)[0] and "-" in own]
-    family += [
-        n for n in gpu_names() if n.startswith(own.removesuffix("-workstation") + "-") and n != own and n not in family
-    ]
+    here = limit.gpu.data_sheet_bandwidth_bytes_per_s
+    if own not in card_names() or here.value is None:
+        return []
+    siblings = {c.name: c for name in catalogue_card(own).also_called for c in cards_called(name) if c.name != own}
     slower = []
-    for name in family:
-        sheet = get_gpu(name).memory_bandwidth_bytes_per_s
-        here = limit.gpu.data_sheet_bandwidth_bytes_per_s
-        if sheet.value and here.value and sheet.value < here.value and sheet.value > 0.8 * here.value:
-            slower.append((limit.totals.memory_s * (here.value / sheet.value - 1), name, sheet.value))
+    for card in siblings.values():
+        sheet = card.figures["memory_bandwidth_bytes_per_s"]
+        if sheet.value and sheet.value < here.value:
+            slower.append((limit.totals.memory_s * (here.value / sheet.value - 1), card.name, sheet))
     if not slower:
         return []
-    extra, name, bandwidth = max(slower)
+    extra, name, sheet = max(slower, key=lambda found: found[:2])
     return [
         NextStep(
             id="edition",
             title="make sure which edition of the card it is",
             explains_low_s=0.0,
             explains_high_s=min(gap, extra),
-            why=f"{name} reads at {bandwidth / 1e9:,.0f} GB/s: the same rows take {significant(extra * 1e3)} ms more",
+            why=f"{name} reads at {sheet.known / 1e9:,.0f} GB/s: the same rows take {significant(extra * 1e3)} ms more",
             command="nvidia-smi --query-gpu=name,clocks.max.memory --format=csv",
             evidence=Evidence.DATA_SHEET,
-            source=get_gpu(name).memory_bandwidth_bytes_per_s.source,
+            source=sheet.source,
         )
     ]
