@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from sublight.cli.options import emit, limit_from, output_options, workload_options
+from sublight.cli.options import emit, inputs_from, output_options, workload_options
 from sublight.errors import UsageError
 
 
@@ -44,10 +44,23 @@ def command(
         raise UsageError(
             "a gap", "no measured step was given", "--measured 97ms; `sublight limit` prints the floor alone"
         )
-    limit = limit_from(model, options)
+    from sublight.limits.decode import decode_limit
+    from sublight.limits.sweep import sweep
+
+    inputs = inputs_from(model, options)
+    limit = decode_limit(*inputs)
     step, text = _measured(measured, limit)
     emit(
-        compare(limit, step, text, floor_claim=claimed_floor, part_claims=claimed_parts, title=title, source=source),
+        compare(
+            limit,
+            step,
+            text,
+            floor_claim=claimed_floor,
+            part_claims=claimed_parts,
+            points=sweep(*inputs).points,
+            title=title,
+            source=source,
+        ),
         options,
     )
 

@@ -11,7 +11,7 @@ from sublight.errors import UsageError
 @click.command("limit", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", required=False)
 @workload_options
-@click.option("--sweep", is_flag=True, help="The totals over batch sizes 1 to 1024 as well.")
+@click.option("--sweep", is_flag=True, help="The totals over batch sizes up to 1024 as well; --html draws them always.")
 @click.option("--list", "listing", is_flag=True, help="Name the models, cards and links built in, and stop.")
 @output_options
 def command(model: str | None, sweep: bool, listing: bool, **options: Any) -> None:
@@ -29,11 +29,10 @@ def command(model: str | None, sweep: bool, listing: bool, **options: Any) -> No
     if model is None:
         raise UsageError("a limit", "no model was named", "sublight limit glm-5-nvfp4 --gpus 8xb200, or --list")
     asked, gpu, workload, link, call_s = inputs_from(model, options)
-    if sweep:
+    if sweep or options["html"]:
         from sublight.limits import sweep as sweeps
 
-        batches = sorted({workload.batch, *(b for b in sweeps.BATCHES if b > workload.batch)})
-        emit(sweeps.sweep(asked, gpu, workload, link, call_s, batches), options)
+        emit(sweeps.sweep(asked, gpu, workload, link, call_s), options)
         return
     from sublight.limits.decode import decode_limit
 

@@ -12,7 +12,6 @@ from sublight.facts.gpu import Gpu, parse_gpus, with_bandwidth, with_measurement
 from sublight.facts.interconnect import Interconnect, interconnect_for
 from sublight.facts.model import Model, read_model
 from sublight.facts.workload import KV_DTYPES, Layout, Routing, Speculation, Workload
-from sublight.limits.decode import DecodeLimit, decode_limit
 from sublight.records import Record
 from sublight.units import parse_bandwidth_bytes_per_s, parse_count
 
@@ -68,12 +67,6 @@ def output_options(function: _Function) -> _Function:
     ):
         function = option(function)
     return function
-
-
-def limit_from(model_name: str, options: dict[str, Any]) -> DecodeLimit:
-    """The limit that the shared options ask for."""
-    model, gpu, workload, link, call_s = inputs_from(model_name, options)
-    return decode_limit(model, gpu, workload, link, call_s)
 
 
 def inputs_from(

@@ -14,7 +14,7 @@ import msgspec
 from sublight.errors import InputFileError
 from sublight.facts.quantization.base import Finding, Quantization
 from sublight.facts.quantization.headers import HeaderScheme
-from sublight.facts.quantization.names import shortened
+from sublight.facts.quantization.names import is_number, shortened
 from sublight.facts.quantization.summary import counted
 
 INDEX = "model.safetensors.index.json"
@@ -205,7 +205,7 @@ def _numbered(present: set[str]) -> set[str]:
     for name in present:
         stem, of, total = name.removesuffix(".safetensors").rpartition("-of-")
         series, dash, number = stem.rpartition("-")
-        if of and dash and number.isdecimal() and total.isdecimal() and int(total) <= 10_000:
+        if of and dash and is_number(number) and is_number(total) and int(total) <= 10_000:
             width = len(number)
             names |= {f"{series}-{i:0{width}}-of-{total}.safetensors" for i in range(1, int(total) + 1)}
     return names

@@ -106,8 +106,8 @@ class Inventory:
             shape: (out, in).
             copies: experts a layer; the scheme is asked for the first and, where rules name experts, for each.
             module_class, fixed: see `quantization.base.Site`.
-            stored: the format that every release of the family keeps it in, which no scheme says (a router in FP32); the
-                headers of a checkpoint, where there are any, know better.
+            stored: the format that every release of the family keeps it in, which no scheme says (a router in FP32).
+                The headers of a checkpoint know better, where there are any.
         """
         by_format: dict[str, tuple[Format, list[int], int]] = {}
         for layer in layers or (None,):

@@ -11,6 +11,7 @@ from sublight.facts.published import published_kernels
 from sublight.gap.claims import ClaimedFloor, ClaimedPart, claimed_floor, claimed_part, published_by_row, rate_or_time_s
 from sublight.gap.next_steps import NextStep, next_steps
 from sublight.limits.decode import DecodeLimit
+from sublight.limits.sweep import Point
 from sublight.records import Evidence, Figure, Record, load
 
 Standing = Literal["above", "below the best collectives", "below memory"]
@@ -35,6 +36,7 @@ class Gap(Record, frozen=True, kw_only=True):
             collectives" needs messages that overlap reads, or are faster than any published.
         published: rows whose kernels others measured; their source and note.
         steps: what to measure next.
+        points: the floor over batch sizes, for whoever asks what more requests at once would cost.
     """
 
     schema = "gap"
@@ -51,6 +53,7 @@ class Gap(Record, frozen=True, kw_only=True):
     published_source: str
     published_note: str
     steps: tuple[NextStep, ...]
+    points: tuple[Point, ...] = ()
     source: str = ""
 
     @property
@@ -75,6 +78,7 @@ def compare(
     *,
     floor_claim: str | None = None,
     part_claims: Sequence[str] = (),
+    points: Sequence[Point] = (),
     title: str = "",
     source: str = "",
 ) -> Gap:
@@ -119,6 +123,7 @@ def compare(
         published_source=published.source if published else "",
         published_note=published.note if published else "",
         steps=tuple(next_steps(limit, step, excess, published.source if published else "")),
+        points=tuple(points),
         source=source,
     )
 

@@ -14,9 +14,10 @@ _LOGIT_BYTES = 4  # engines gather whole shards of FP32 logits
 # A rank's best candidate is a value and an index, and greedy sampling needs no more from it: a floor sends no more.
 _CANDIDATE_BYTES = 8
 
-# Tensors whose product is a partial sum on every rank: the end of a layer's attention-like and MLP-like half.
-_ATTENTION_ENDS = ("attn.o", "linear.out", "mamba.out")
-_MLP_ENDS = ("mlp.dense", "moe.experts", "moe.shared")
+# Rows that leave a partial sum on every rank, by what is reduced together: shared and routed experts are summed first,
+# a dense MLP beside experts (Gemma-4) is normalised apart from them and so reduced apart.
+_ATTENTION_ENDS = (("attn.o", "linear.out", "mamba.out"),)
+_MLP_ENDS = (("mlp.dense",), ("moe.experts", "moe.shared"))
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,8 +91,8 @@ class _Message(NamedTuple):
 
 def _messages(model: Model, workload: Workload, stage: str, tokens: int) -> list[_Message]:
     layout = workload.layout
-    attention = _layers(model, stage, _ATTENTION_ENDS)
-    mlp = _layers(model, stage, _MLP_ENDS)
+    attention = _reductions(model, stage, _ATTENTION_ENDS)
+    mlp = _reductions(model, stage, _MLP_ENDS)
     hidden = tokens * model.hidden * _HIDDEN_BYTES
     if layout.dp > 1:
         group = -(-tokens // layout.dp) * model.hidden * _HIDDEN_BYTES
@@ -118,9 +119,10 @@ def _messages(model: Model, workload: Workload, stage: str, tokens: int) -> list
     return messages
 
 
-def _layers(model: Model, stage: str, rows: tuple[str, ...]) -> int:
-    """Layers that end in one of `rows`: shared and routed experts of a layer are summed before they are reduced."""
-    return len({layer for t in model.tensors if t.stage == stage and t.row in rows for layer in t.layers})
+def _reductions(model: Model, stage: str, ends: tuple[tuple[str, ...], ...]) -> int:
+    """How many partial sums a pass through the layers leaves, one for each layer and group of rows that it has."""
+    ours = [t for t in model.tensors if t.stage == stage]
+    return sum(len({layer for t in ours if t.row in rows for layer in t.layers}) for rows in ends)
 
 
 def _timed(message: _Message, calls: int, link: Interconnect | None, call_s: float | None) -> Collective:

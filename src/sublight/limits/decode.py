@@ -67,6 +67,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         best_s: rows and the best published collectives: the roofline, and the headline.
         nccl_s: rows and NCCL's collectives.
         practical_s: prediction from measured rates for each row's size, with the best collectives.
+        without_speculation_s: `best_s` of the same workload when nothing is drafted; None when nothing is anyway.
     """
 
     naive_s: float
@@ -76,6 +77,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     best_s: Figure
     nccl_s: Figure
     practical_s: Figure
+    without_speculation_s: Figure | None = None
 
 
 class ModelSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +187,7 @@ def decode_limit(
         best_s=_plus(rows_s, best),
         nccl_s=_plus(rows_s, nccl),
         practical_s=_practical(rows, best, gpu),
+        without_speculation_s=_without_speculation(model, gpu, workload, link, call_s),
     )
     return DecodeLimit(
         model=_model_summary(model),
@@ -198,6 +201,15 @@ def decode_limit(
         memory=memory_fit(model, gpu, workload),
         findings=(*model.findings, *_workload_findings(model, workload, gpu, rows), *cut_findings(model, workload)),
     )
+
+
+def _without_speculation(
+    model: Model, gpu: Gpu, workload: Workload, link: Interconnect | None, call_s: float | None
+) -> Figure | None:
+    if workload.speculation is None:
+        return None
+    plain = decode_limit(model, gpu, msgspec.structs.replace(workload, speculation=None), link, call_s)
+    return plain.totals.best_s
 
 
 def rate_for(gpu: Gpu, rate: str) -> Figure:

@@ -50,7 +50,7 @@ def memory_fit(model: Model, gpu: Gpu, workload: Workload) -> MemoryFit:
                 inside += held
             elif layout.pp == 1 or tensor.part != "head":
                 outside += held
-    caches = [c for c in model.caches if c.stage in stages]
+    caches = [c for c in model.caches if c.stage in stages and not c.borrowed]
     growing = {id(c): _per_token(c, workload) for c in caches}
     kv = sum(growing.values()) * share
     kept = sum(b for c in caches if c.window is None and (b := growing[id(c)])) * share

@@ -191,13 +191,10 @@ def _cache_cost(cache: Cache, workload: Workload, stage: Stage) -> Cost:
     span = min(workload.context, read + width - 1) if cache.window is not None else read
     rate = "fp8" if cache.kind == "index" or workload.kv_dtype != "bf16" else "bf16"
     flops = {rate: float(heads * cache.flops_per_head * read * tokens * layers)}
+    written = 0.0 if cache.borrowed else on_rank * tokens * layers
     if cache.kind == "index":
-        return Cost(
-            bytes=Bytes(index=on_rank * span * sequences * layers, kv_written=on_rank * tokens * layers), flops=flops
-        )
-    return Cost(
-        bytes=Bytes(kv_read=on_rank * span * sequences * layers, kv_written=on_rank * tokens * layers), flops=flops
-    )
+        return Cost(bytes=Bytes(index=on_rank * span * sequences * layers, kv_written=written), flops=flops)
+    return Cost(bytes=Bytes(kv_read=on_rank * span * sequences * layers, kv_written=written), flops=flops)
 
 
 def _calls(row: str, tensors: Iterable[Tensor], caches: Iterable[Cache]) -> int:

@@ -9,6 +9,7 @@ from sublight.facts.inventory import Moe
 from sublight.facts.workload import Routing
 
 _SAMPLES = 2_000_000  # random numbers drawn for a simulation: a few hundred milliseconds
+_AT_ONCE = 250_000  # of them held in memory together
 
 
 class Expectation(msgspec.Struct, frozen=True):
@@ -126,24 +127,27 @@ def _simulated(moe: Moe, tokens: int, ranks: int, routing: Routing) -> Expectati
     weights = np.zeros(moe.experts)
     if not routing.is_uniform:
         weights = np.log(np.maximum(np.asarray(routing.counts, dtype=float), 1e-30))
-    maxima = np.empty(samples)
     group_size = moe.experts // moe.groups
-    for sample in range(samples):
-        keys = weights + generator.gumbel(size=(tokens, moe.experts))
+    at_once = max(1, _AT_ONCE // (tokens * moe.experts))
+    maxima = []
+    for first in range(0, samples, at_once):
+        draws = min(at_once, samples - first)
+        keys = weights + generator.gumbel(size=(draws * tokens, moe.experts))
         if moe.top_groups < moe.groups:
-            grouped = keys.reshape(tokens, moe.groups, group_size)
+            grouped = keys.reshape(draws * tokens, moe.groups, group_size)
             # A group is scored by the sum of its two best experts, as noaux_tc routing does.
             best = np.sort(grouped, axis=2)[:, :, -2:].sum(axis=2)
             dropped = np.argpartition(-best, moe.top_groups - 1, axis=1)[:, moe.top_groups :]
             np.put_along_axis(grouped, dropped[:, :, None], -np.inf, axis=1)
-            keys = grouped.reshape(tokens, moe.experts)
-        chosen = np.argpartition(-keys, moe.top_k - 1, axis=1)[:, : moe.top_k]
-        hit = np.zeros(moe.experts, dtype=bool)
-        hit[chosen] = True
-        maxima[sample] = hit.reshape(ranks, -1).sum(axis=1).max()
+            keys = grouped.reshape(draws * tokens, moe.experts)
+        chosen = np.argpartition(-keys, moe.top_k - 1, axis=1)[:, : moe.top_k].reshape(draws, tokens * moe.top_k)
+        hit = np.zeros((draws, moe.experts), dtype=bool)
+        np.put_along_axis(hit, chosen, True, axis=1)
+        maxima.append(hit.reshape(draws, ranks, -1).sum(axis=2).max(axis=1))
+    drawn = np.concatenate(maxima)
     kind = "uniform routing" if routing.is_uniform else f"routing measured in {routing.source}"
     groups = f" within {moe.top_groups} of {moe.groups} groups" if moe.top_groups < moe.groups else ""
-    error = float(maxima.std(ddof=1) / samples**0.5)
+    error = float(drawn.std(ddof=1) / samples**0.5)
     return Expectation(
-        float(maxima.mean()), f"E[max over ranks], {samples} seeded draws, {kind}{groups}, +- {error:.2g}", error
+        float(drawn.mean()), f"E[max over ranks], {samples} seeded draws, {kind}{groups}, +- {error:.2g}", error
     )

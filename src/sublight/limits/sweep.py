@@ -29,19 +29,23 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(Record, frozen=True, kw_only=True):
-    """One limit in full (at the first batch size), and the totals at all of them.
-
-    Attributes:
-        crossovers: row -> first batch size of the sweep at which arithmetic binds it; rows that memory binds throughout
-            are not there.
-    """
+    """One limit in full (at the first batch size), and the totals at all of them."""
 
     schema = "sweep"
     version = 1
 
     first: DecodeLimit
     points: tuple[Point, ...]
-    crossovers: dict[str, int]
+
+
+def crossovers(points: Sequence[Point]) -> dict[str, int]:
+    """Row -> the first batch size at which arithmetic binds it; rows that memory binds throughout are not there."""
+    found: dict[str, int] = {}
+    for point in points:
+        for id_, bound in point.bound.items():
+            if bound == "compute":
+                found.setdefault(id_, point.batch)
+    return {id_: found[id_] for id_ in ROWS if id_ in found}
 
 
 def sweep(
@@ -50,20 +54,12 @@ def sweep(
     workload: Workload,
     link: Interconnect | None = None,
     call_s: float | None = None,
-    batches: Sequence[int] = BATCHES,
+    batches: Sequence[int] = (),
 ) -> Sweep:
-    """The limit of the same workload at several batch sizes."""
+    """The limit of the same workload at several batch sizes: its own, and the larger ones of `BATCHES` unless given."""
+    batches = batches or sorted({workload.batch, *(b for b in BATCHES if b > workload.batch)})
     limits = [decode_limit(model, gpu, workload.with_batch(batch), link, call_s) for batch in batches]
-    crossovers: dict[str, int] = {}
-    for limit in limits:
-        for row in limit.rows:
-            if row.stage == "main" and row.bound == "compute":
-                crossovers.setdefault(row.id, limit.workload.batch)
-    return Sweep(
-        first=limits[0],
-        points=tuple(map(_point, limits)),
-        crossovers={r: crossovers[r] for r in ROWS if r in crossovers},
-    )
+    return Sweep(first=limits[0], points=tuple(map(_point, limits)))
 
 
 def _point(limit: DecodeLimit) -> Point:

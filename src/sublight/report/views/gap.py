@@ -29,6 +29,7 @@ from sublight.report.views.common import (
     where_from,
 )
 from sublight.report.views.limit import bytes_by_module
+from sublight.report.views.sweep import sweep_blocks
 from sublight.rows import ROWS
 from sublight.units import show_ms, show_percent, show_ratio, show_time
 
@@ -66,6 +67,8 @@ def gap_document(gap: Gap) -> Document:
         assumptions(limit),
         *findings(limit),
     ]
+    if len(gap.points) > 1:
+        blocks += sweep_blocks(gap.points, limit.tokens_per_step)
     footer = "Sublight: the floor is computed; the measured time is as given"
     return Document(gap.title, tuple(blocks), f"{footer}. {gap.source}" if gap.source else footer)
 

@@ -52,6 +52,11 @@ def headline(limit: DecodeLimit) -> tuple[tuple[str, str, str], ...]:
             figures.append(
                 ("floor, NCCL collectives", show_time(totals.nccl_s.value), rates(limit, totals.nccl_s.value))
             )
+    plain = totals.without_speculation_s
+    if plain is not None and plain.value is not None:
+        batch = limit.workload.batch
+        rate = f"{1 / plain.value:,.0f} tok/s" + (f" a request, {batch / plain.value:,.0f} in all" if batch > 1 else "")
+        figures.append(("floor without speculation", show_time(plain.value), rate))
     figures.append(("naive, not a floor", show_time(totals.naive_s), "active weights over the bandwidth of all GPUs"))
     practical = totals.practical_s
     if practical.value is not None:

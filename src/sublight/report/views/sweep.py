@@ -1,8 +1,10 @@
 """The document of a batch sweep."""
 
-from sublight.limits.sweep import Sweep
+from collections.abc import Callable
+
+from sublight.limits.sweep import Point, Sweep, crossovers
 from sublight.report.blocks import Block, Cell, Column, Curve, Curves, Document, Heading, Line, Listing, Mark, Table
-from sublight.report.views.common import known, subject
+from sublight.report.views.common import known
 from sublight.report.views.limit import limit_document
 from sublight.rows import ROWS
 from sublight.units import show_ms
@@ -12,17 +14,35 @@ def sweep_document(sweep: Sweep) -> Document:
     """The first limit in full, then the totals over batch sizes."""
     first = limit_document(sweep.first)
     return Document(
-        f"Floor over batch sizes: {subject(sweep.first)}",
-        (*sweep_blocks(sweep), Heading("The first in full"), *first.blocks),
-        first.footer,
+        first.title, (*first.blocks, *sweep_blocks(sweep.points, sweep.first.tokens_per_step)), first.footer
     )
 
 
-def sweep_blocks(sweep: Sweep) -> list[Block]:
-    """Table, chart, and where rows turn compute-bound."""
-    gained = sweep.first.tokens_per_step
-    has_best = any(p.best_s.value is not None and p.best_s.value != p.rows_s for p in sweep.points)
-    has_experts = bool(sweep.first.experts_hit)
+def sweep_blocks(points: tuple[Point, ...], gained: float | None) -> list[Block]:
+    """Table, chart, and where rows turn compute-bound.
+
+    Args:
+        gained: tokens a sequence gains a step; None where nobody measured it, and then no rates are shown.
+    """
+    turns: dict[int, list[str]] = {}
+    for id_, batch in crossovers(points).items():
+        turns.setdefault(batch, []).append(ROWS[id_].title)
+    listed = [Cell(f"from batch {at:,} on, arithmetic binds {', '.join(names)}") for at, names in sorted(turns.items())]
+    return [
+        Heading("Over batch sizes"),
+        _table(points, gained),
+        _chart(points, turns),
+        Listing(tuple(listed) or (Cell("memory binds every row at every batch size of this sweep"),)),
+    ]
+
+
+def _floor_s(point: Point) -> float:
+    return point.rows_s if point.best_s.value is None else point.best_s.value
+
+
+def _table(points: tuple[Point, ...], gained: float | None) -> Table:
+    has_best = any(p.best_s.value is not None and p.best_s.value != p.rows_s for p in points)
+    has_experts = any(p.experts_hit for p in points)
     columns = [Column("batch", "right"), Column("memory ms", "right", 1), Column("rows ms", "right")]
     if has_best:
         columns += [Column("floor ms", "right"), Column("NCCL ms", "right", 1)]
@@ -31,36 +51,30 @@ def sweep_blocks(sweep: Sweep) -> list[Block]:
     if gained is not None:
         columns += [Column("tok/s each", "right"), Column("tok/s in all", "right")]
     lines = []
-    for point in sweep.points:
+    for point in points:
         cells = [Cell(f"{point.batch:,}"), Cell(show_ms(point.memory_s)), Cell(show_ms(point.rows_s))]
         if has_best:
             cells += [known(point.best_s), known(point.nccl_s)]
         if has_experts:
             cells += [Cell(f"{point.experts_hit:,.1f}"), Cell(show_ms(point.experts_s))]
         if gained is not None:
-            seconds = point.rows_s if point.best_s.value is None else point.best_s.value
+            seconds = _floor_s(point)
             cells += [Cell(f"{gained / seconds:,.1f}"), Cell(f"{gained * point.batch / seconds:,.0f}")]
         lines.append(Line(tuple(cells)))
-    curves = [
-        Curve(
-            "floor",
-            tuple(
-                (float(p.batch), (p.rows_s if p.best_s.value is None else p.best_s.value) * 1e3) for p in sweep.points
-            ),
-        ),
-        Curve("memory alone", tuple((float(p.batch), p.memory_s * 1e3) for p in sweep.points)),
-    ]
-    if has_experts:
-        curves.append(Curve("routed experts", tuple((float(p.batch), p.experts_s * 1e3) for p in sweep.points)))
-    marks = tuple(Mark(float(batch), f"{ROWS[id_].title} compute-bound") for id_, batch in sweep.crossovers.items())
-    turns = [
-        Cell(f"{ROWS[id_].title}: bound by arithmetic from batch {batch:,} on")
-        for id_, batch in sweep.crossovers.items()
-    ]
-    blocks: list[Block] = [
-        Heading("Batch sweep"),
-        Table(tuple(columns), tuple(lines)),
-        Curves("Step time over batch size", "batch", "ms", tuple(curves), marks, log_x=True, log_y=True),
-    ]
-    blocks.append(Listing(tuple(turns) or (Cell("memory binds every row at every batch size of this sweep"),)))
-    return blocks
+    return Table(tuple(columns), tuple(lines))
+
+
+def _chart(points: tuple[Point, ...], turns: dict[int, list[str]]) -> Curves:
+    def curve(name: str, value: Callable[[Point], float]) -> Curve:
+        return Curve(name, tuple((float(p.batch), value(p) * 1e3) for p in points))
+
+    curves = [curve("floor", _floor_s), curve("memory alone", lambda p: p.memory_s)]
+    if all(p.experts_s for p in points):
+        curves.append(curve("routed experts", lambda p: p.experts_s))
+    marks = tuple(
+        Mark(
+            float(at), f"{names[0]} turns compute-bound" if len(names) == 1 else f"{len(names)} rows turn compute-bound"
+        )
+        for at, names in sorted(turns.items())
+    )
+    return Curves("Step time over batch size", "batch", "ms", tuple(curves), marks, log_x=True, log_y=True)

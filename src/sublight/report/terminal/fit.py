@@ -1,0 +1,64 @@
+"""Which columns of a table are shown, and how wide: pure arithmetic on widths.
+
+Numbers are never broken over lines. Text columns may wrap, and are given room to stay readable before any column is
+left out for lack of space; the columns left out are those the view said matter least.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+READABLE = 20  # a text column is not squeezed below this while a less important column could go instead
+LONG = 32  # nor below its longest word, up to this; nor does a line's name wrap below it, as it is what eyes run down
+TIGHT = 10  # what a text column may be squeezed to once nothing more can go
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What one column needs: `whole` to show every cell on one line, `unbroken` for its widest number or word."""
+
+    whole: int
+    unbroken: int
+    wraps: bool
+    priority: int
+    names: bool = False  # the column that names the lines
+
+    def least(self, tight: bool) -> int:
+        """The narrowest this column may become."""
+        if not self.wraps:
+            return self.unbroken
+        if tight:
+            return min(self.whole, TIGHT)
+        return min(self.whole, LONG if self.names else max(READABLE, min(self.unbroken, LONG)))
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """Indices of the columns shown, and the width of each."""
+
+    shown: tuple[int, ...]
+    widths: tuple[int, ...]
+
+
+def fit(needs: Sequence[Need], room: int, gap: int) -> Fit | None:
+    """The columns that `room` holds with `gap` between them, or None where not even the most important ones fit."""
+    shown = list(range(len(needs)))
+    tight = False
+    while _total(needs, shown, tight, gap) > room:
+        optional = [index for index in shown if needs[index].priority > 0]
+        if optional and len(shown) > 1:
+            shown.remove(max(optional, key=lambda index: (needs[index].priority, index)))
+        elif not tight:
+            tight = True
+        else:
+            return None
+    widths = {index: needs[index].least(tight) for index in shown}
+    spare = room - _total(needs, shown, tight, gap)
+    # Small wants first: as many columns as possible stop wrapping, and the longest text takes what is left.
+    for index in sorted(shown, key=lambda index: needs[index].whole - widths[index]):
+        extra = min(spare, needs[index].whole - widths[index])
+        widths[index] += extra
+        spare -= extra
+    return Fit(tuple(shown), tuple(widths[index] for index in shown))
+
+
+def _total(needs: Sequence[Need], shown: Sequence[int], tight: bool, gap: int) -> int:
+    return sum(needs[index].least(tight) for index in shown) + gap * (len(shown) - 1)

@@ -1,0 +1,72 @@
+"""The whole document from top to bottom: which function draws which block, and the empty lines between them."""
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from rich.text import Text
+
+from sublight.report.blocks import (
+    Bars,
+    Block,
+    Code,
+    Curves,
+    Document,
+    Facts,
+    Heading,
+    Headline,
+    Listing,
+    Note,
+    Paragraph,
+    Table,
+    Waterfall,
+)
+from sublight.report.terminal import prose
+from sublight.report.terminal.bars import bars, waterfall
+from sublight.report.terminal.command import code
+from sublight.report.terminal.screen import Screen, plain
+from sublight.report.terminal.table import table
+
+
+def lay_out(document: Document, screen: Screen) -> Iterator[Text]:
+    """Everything to print, in order; each item takes whole lines."""
+    yield from prose.title(document.title, screen)
+    under_heading = False
+    for block in document.blocks:
+        # What a heading announces stands right under it.
+        if not under_heading:
+            yield Text()
+        yield from _draw(block, screen)
+        under_heading = isinstance(block, Heading)
+    if document.footer:
+        yield Text()
+        yield from screen.wrap(plain(document.footer, "muted"), screen.prose)
+
+
+def _draw(block: Block, screen: Screen) -> Iterator[Text]:
+    match block:
+        case Heading():
+            return prose.heading(block, screen)
+        case Paragraph():
+            return prose.paragraph(block, screen)
+        case Facts():
+            return prose.facts(block, screen)
+        case Headline():
+            return prose.headline(block, screen)
+        case Listing():
+            return prose.listing(block, screen)
+        case Note():
+            return prose.note(block, screen)
+        case Table():
+            return table(block, screen)
+        case Code():
+            return code(block, screen)
+        case Bars():
+            return bars(block, screen)
+        case Waterfall():
+            return waterfall(block, screen)
+        case Curves():
+            # A page without curves does not pay for axes.
+            from sublight.report.terminal.plot import curves
+
+            return curves(block, screen)
+    assert_never(block)
