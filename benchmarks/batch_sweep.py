@@ -1,6 +1,6 @@
 """The batch sweep of every model of the catalogue, in one process: how long reading and how long arithmetic takes.
 
-    python benchmarks/batch_sweep.py
+python benchmarks/batch_sweep.py
 """
 
 import time

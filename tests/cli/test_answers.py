@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ def test_sweep(sublight: Sublight) -> None:
     assert [p["batch"] for p in points] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
     assert points[0]["experts_hit"] == 8
     assert points[-1]["experts_hit"] == pytest.approx(128, abs=0.01)
-    assert all(a["rows_s"] <= b["rows_s"] for a, b in zip(points, points[1:], strict=False))
+    assert all(a["rows_s"] <= b["rows_s"] for a, b in pairwise(points))
 
 
 def test_a_measurement_that_nothing_can_reach(sublight: Sublight) -> None:

@@ -1,6 +1,5 @@
 """The models known by name: every entry reads, says where it is from, and gives the sizes of its release."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -98,17 +97,8 @@ def test_an_entry_has_no_idle_rule_and_no_contradiction(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_entry_is_small_and_quick(name: str) -> None:
+def test_an_entry_is_small(name: str) -> None:
     assert (FOLDER / f"{name}.toml").stat().st_size < 3000
-    catalogue_model(name)
-    best = min(_seconds(name) for _ in range(5))
-    assert best < 3e-3
-
-
-def _seconds(name: str) -> float:
-    begin = time.perf_counter()
-    catalogue_model(name)
-    return time.perf_counter() - begin
 
 
 def test_glm_5_nvfp4_keeps_attention_in_bf16() -> None:

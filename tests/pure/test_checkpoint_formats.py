@@ -97,7 +97,7 @@ def ask(scheme: HeaderScheme, *modules: str) -> list[str]:
 def test_headers_that_agree_say_nothing(tmp_path: Path):
     tensors = nvfp4("model.layers.0.mlp.up_proj") | {"lm_head.weight": ("BF16", (OUT, IN))}
     write_safetensors(tmp_path / "model.safetensors", tensors)
-    q = from_headers(tmp_path, modelopt())
+    q = from_headers(read_checkpoint(tmp_path), modelopt())
     assert ask(q.scheme, "model.layers.0.mlp.up_proj", "lm_head") == ["nvfp4", "bf16"]  # type: ignore[arg-type]
     assert q.all_findings() == ()
     assert q.source == "hf_quant_config.json (config.json silent); headers of 1 shard win"
@@ -106,7 +106,7 @@ def test_headers_that_agree_say_nothing(tmp_path: Path):
 def test_an_excluded_head_with_the_tensors_of_a_quantised_one(tmp_path: Path):
     tensors: dict[str, Spec] = {"lm_head.weight": ("BF16", (OUT, IN)), "lm_head.weight_scale": ("F8_E4M3", (OUT, 16))}
     write_safetensors(tmp_path / "model.safetensors", tensors)
-    q = from_headers(tmp_path, modelopt())
+    q = from_headers(read_checkpoint(tmp_path), modelopt())
     assert ask(q.scheme, "lm_head") == ["bf16"]  # type: ignore[arg-type]
     (finding,) = q.all_findings()
     assert finding.level == "warn"
@@ -115,7 +115,7 @@ def test_an_excluded_head_with_the_tensors_of_a_quantised_one(tmp_path: Path):
 
 def test_an_excluded_head_that_is_stored_quantised(tmp_path: Path):
     write_safetensors(tmp_path / "model.safetensors", nvfp4("lm_head"))
-    q = from_headers(tmp_path, modelopt())
+    q = from_headers(read_checkpoint(tmp_path), modelopt())
     assert ask(q.scheme, "lm_head", "lm_head") == ["nvfp4", "nvfp4"]  # type: ignore[arg-type]
     (finding,) = q.all_findings()
     assert "1 module stored as NVFP4 where the configuration says BF16 (lm_head): counted as stored" in finding.text
@@ -128,7 +128,7 @@ def test_modules_without_a_tensor_are_counted_as_inferred_and_told(tmp_path: Pat
         tmp_path,
         {"a.weight": "model-00001-of-00002.safetensors", "b.up_proj.weight": "model-00002-of-00002.safetensors"},
     )
-    q = from_headers(tmp_path, modelopt(exclude_modules=["a"]))
+    q = from_headers(read_checkpoint(tmp_path), modelopt(exclude_modules=["a"]))
     assert ask(q.scheme, "a", "b.up_proj") == ["bf16", "nvfp4"]  # type: ignore[arg-type]
     assert q.scheme.absent == ("b.up_proj",)  # type: ignore[attr-defined]
     shards, absent = q.all_findings()

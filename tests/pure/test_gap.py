@@ -89,7 +89,7 @@ def test_next_steps_are_ranked_and_bounded(campaign: Gap) -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert max(sizes) == pytest.approx(campaign.unexplained_s)
     steps = {s.id: s for s in campaign.steps}
-    assert list(steps)[0] == "trace"
+    assert next(iter(steps)) == "trace"
     assert set(steps) == {"trace", "p2p", "cuda-graph", "kernels", "all-reduce", "graph-gaps", "edition"}
     # The Server card reads the same bytes at 1597 GB/s.
     assert steps["edition"].explains_high_s * 1e3 == pytest.approx(5.19 * (1792 / 1597 - 1), rel=2e-3)

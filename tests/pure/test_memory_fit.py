@@ -35,7 +35,7 @@ def test_reserved_is_not_read() -> None:
 
 
 def test_a_state_is_kept_once_a_sequence() -> None:
-    """Qwen3.5-397B: 45 of 60 layers keep a recurrent state of 188.7 MB in FP32, besides the last columns of a convolution."""
+    """Qwen3.5-397B: 45 of 60 layers keep 188.7 MB of FP32 state, and the last columns of a convolution."""
     fit = memory_fit(read_model("qwen3.5-397b-a17b"), get_gpu("b200"), Workload())
     recurrent = 45 * 64 * 128 * 128 * 4
     convolution = 45 * 3 * (2 * 16 * 128 + 64 * 128) * 2

@@ -1,7 +1,7 @@
-"""One field of a configuration changed at a time: the rows that depend on it move by exactly what they should, no other.
+"""One field of a configuration changed at a time: the rows that depend on it move by what they should, no other.
 
-The configuration is small and made up; the sizes are drawn, so that no number of a real model can be typed into the code
-that passes here.
+The configuration is small and made up; the sizes are drawn, so that no number of a real model can be typed into the
+code that passes here.
 """
 
 from collections.abc import Mapping

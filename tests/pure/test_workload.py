@@ -34,7 +34,7 @@ def per_token(model: Model, kv_dtype: str, kind: str) -> float:
     ("kv_dtype", "total"), [("fp8", 44928), ("bf16", 89856), ("fp8_ds_mla", 656 * 78), ("nvfp4", 324 * 78)]
 )
 def test_a_latent_cache_ignores_head_dim(glm5: Model, kv_dtype: str, total: float) -> None:
-    """576 values a token and layer in 78 layers, whatever the configuration's head_dim says (64 in GLM-5, 192 in 5.2)."""
+    """576 values a token and layer in 78 layers, whatever head_dim says (64 in GLM-5, 192 in GLM-5.2)."""
     assert per_token(glm5, kv_dtype, "latent") == total
     assert per_token(read_model("glm-5.2"), kv_dtype, "latent") == total
     assert per_token(glm5, kv_dtype, "index") == 132 * 78

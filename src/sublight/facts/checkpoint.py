@@ -74,9 +74,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return sorted({tensor.file for tensor in self.tensors.values()})
 
 
-def from_headers(folder: Path, inferred: Quantization) -> Quantization:
-    """The scheme as the folder's headers show it, the inferred one where they are silent. Raises InputFileError."""
-    checkpoint = read_checkpoint(folder)
+def from_headers(checkpoint: Checkpoint, inferred: Quantization) -> Quantization:
+    """The scheme as the headers of a checkpoint show it, the inferred one where they are silent."""
     findings = inferred.findings
     if checkpoint.missing:
         text = f"{counted(len(checkpoint.missing), 'shard')} missing ({shortened(list(checkpoint.missing))})"

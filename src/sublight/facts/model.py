@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,6 +12,10 @@ from sublight.facts.fields import Fields
 from sublight.facts.inventory import Inventory, Moe
 from sublight.facts.quantization.base import Finding, Quantization
 from sublight.facts.tensors import Cache, Stage, Tensor
+from sublight.units import show_bytes
+
+if TYPE_CHECKING:
+    from sublight.facts.checkpoint import Checkpoint
 
 # How a multimodal wrapper names its language model in the checkpoint: (prefix of the layers, prefix of lm_head).
 # Needed because quantisation rules are written in those names.
@@ -194,12 +198,17 @@ def build_model(
     model_type, root, head_root, left_out = _language_model(top, text)
     side = Fields(hf_quant, "hf_quant_config.json") if hf_quant is not None else None
     quantization = read_quantization(top, text, side)
-    if folder is not None:
-        quantization = _with_headers(folder, quantization)
+    checkpoint = None
+    if folder is not None and _has_tensors(folder):
+        from sublight.facts.checkpoint import from_headers, read_checkpoint
+
+        checkpoint = read_checkpoint(folder)
+        quantization = from_headers(checkpoint, quantization)
     if "tie_word_embeddings" in top and "tie_word_embeddings" not in text:
         text = Fields({**text.data, "tie_word_embeddings": top.data["tie_word_embeddings"]}, text.name)
     inventory = Inventory(quantization, root, head_root)
     FAMILIES.load(model_type)(text, inventory)
+    scanned = _scanned(checkpoint, inventory) if checkpoint is not None else ()
     return Model(
         name=name,
         source=source,
@@ -214,7 +223,8 @@ def build_model(
         tensors=tuple(inventory.tensors),
         caches=tuple(inventory.caches),
         quantization=quantization,
-        findings=(*left_out, *quantization.findings, *inventory.findings, *_unmatched(quantization)),
+        # Headers are held against what was inferred while modules are asked for, so only now are all findings there.
+        findings=(*left_out, *quantization.all_findings(), *scanned, *inventory.findings, *_unmatched(quantization)),
     )
 
 
@@ -252,12 +262,24 @@ def _checked(moe: Moe | None, fields: Fields) -> Moe | None:
     return moe
 
 
-def _with_headers(folder: Path, inferred: Quantization) -> Quantization:
-    if not any(folder.glob("*.safetensors")) and not (folder / "model.safetensors.index.json").is_file():
-        return inferred
-    from sublight.facts.checkpoint import from_headers
+def _has_tensors(folder: Path) -> bool:
+    return (folder / "model.safetensors.index.json").is_file() or any(folder.glob("*.safetensors"))
 
-    return from_headers(folder, inferred)
+
+def _scanned(checkpoint: "Checkpoint", inventory: Inventory) -> Iterable[Finding]:
+    """What the stored tensors themselves show: unsound scales, and bytes that the inventory does not account for."""
+    from sublight.facts.scales import scan_scales
+
+    yield from scan_scales(checkpoint)
+    counted = sum(t.storage.total_bytes for t in inventory.tensors)
+    stored = checkpoint.total_bytes
+    if not checkpoint.missing and abs(stored - counted) > 0.001 * counted:
+        yield Finding(
+            "warn" if stored < counted else "info",
+            "checkpoint",
+            f"the shards hold {show_bytes(stored, 4)} in {len(checkpoint.tensors):,} tensors, the inventory counts "
+            f"{show_bytes(counted, 4)}: the rest is no part of the language model, or the configuration is not theirs",
+        )
 
 
 def _unmatched(quantization: Quantization) -> Iterable[Finding]:
