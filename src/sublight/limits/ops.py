@@ -245,7 +245,7 @@ def _sampling(model: Model, workload: Workload) -> Op:
         share_bytes=0.0,
         once_bytes=0.0,
         formats=(),
-        rule=f"{workload.tokens} rows of {model.vocab:,} FP32 logits, read once",
+        rule=f"{workload.tokens:,} x {model.vocab:,} FP32 logits, read once",
     )
 
 

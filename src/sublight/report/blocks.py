@@ -22,11 +22,15 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`priority` 0 is always shown; where the medium is too narrow, columns with the highest priority go first."""
+    """`priority` 0 is always shown; where the medium is too narrow, columns with the highest priority go first.
+
+    `least` is the width, in characters, below which a column of text is worth less than the room it takes.
+    """
 
     title: str
     align: Align = "left"
     priority: int = 0
+    least: int = 0
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):

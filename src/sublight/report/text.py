@@ -1,8 +1,8 @@
 """A document for a terminal of a given width.
 
 No line is longer than the width, except a command that can not be broken and still be copied (`terminal.command`).
-Notes of table cells are left out. rich takes a good part of the time that a whole command may take, so it is imported
-when there is something to render, and only its console and text.
+Notes of table cells are left out. Start-up time is a goal, so everything behind this door is imported when there is
+something to render, and of rich only the widths of characters.
 """
 
 from sublight.report.blocks import Document

@@ -1,1 +1,1 @@
-"""How each block looks on a terminal. These modules import rich, so only a renderer at work imports them."""
+"""How each block looks on a terminal. Imported only when there is something to show."""

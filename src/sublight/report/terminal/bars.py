@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.text import Text
-
 from sublight.report.blocks import Bar, Bars, Waterfall
 from sublight.report.check import running_sums
 from sublight.report.legend import legend
 from sublight.report.terminal.screen import Screen, beside, plain, widest
 from sublight.report.terminal.strokes import COLOURS, PATTERNS, SOLID, UNKNOWN, solid, span
+from sublight.report.terminal.text import Text
 
 GAP = 2
 LONGEST = 64  # columns of the longest bar: more adds ink, not precision
@@ -45,7 +44,7 @@ def waterfall(block: Waterfall, screen: Screen) -> Iterator[Text]:
         before, stroke = span(start, end, pattern) if step.value else (round(start), "")
         # Rounding may push the last trace one column over the edge.
         before = min(before, layout.bar - len(stroke))
-        drawings.append(Text.assemble(" " * before, (stroke, style)))
+        drawings.append(Text.of(" " * before, Text(stroke, style)))
     yield from _title(block.title, screen)
     yield from layout.lines(labels, drawings, texts)
     yield from _caption(block.caption, screen)
@@ -55,7 +54,6 @@ class _Layout:
     """Widths of the parts of a chart's lines. Notes get a column where all of them fit on one line each."""
 
     def __init__(self, labels: Sequence[str], texts: Sequence[str], screen: Screen, notes: Sequence[str] = ()) -> None:
-        self.screen = screen
         self.label = min(widest(labels), screen.width // 3)
         self.text = min(widest(texts), screen.width // 3)
         self.bar = max(1, min(LONGEST, screen.width - self.label - self.text - 2 * GAP))
@@ -67,14 +65,14 @@ class _Layout:
     def lines(self, labels: Sequence[str], drawings: Sequence[Text], texts: Sequence[str]) -> Iterator[Text]:
         for index, (label, drawing, text) in enumerate(zip(labels, drawings, texts, strict=True)):
             columns = [
-                self.screen.wrap(plain(label), self.label),
+                plain(label).wrapped(self.label),
                 [drawing],
-                self.screen.wrap(plain(text, "strong"), self.text),
+                plain(text, "strong").wrapped(self.text),
             ]
             widths = [self.label, self.bar, self.text]
             if self.notes:
                 columns.append([self.notes[index]])
-                widths.append(self.notes[index].cell_len)
+                widths.append(self.notes[index].width)
             yield from beside(columns, widths, GAP, (False, False, self.right, False)[: len(columns)])
 
 
@@ -94,37 +92,37 @@ def _stack(bar: Bar, series: Sequence[str], longest: float, width: int) -> Text:
         which = series.index(segment.series)
         pattern, style = PATTERNS[which % len(PATTERNS)], COLOURS[which % len(COLOURS)]
         if index == len(segments) - 1 and pattern == SOLID:
-            drawing.append(solid(max(reached - drawing.cell_len, 0)), style=style)
+            drawing.append(solid(max(reached - drawing.width, 0)), style)
         else:
-            drawing.append(pattern * (round(reached) - drawing.cell_len), style=style)
-    if segments and not drawing.cell_len:
-        drawing.append(solid(1 / 8), style=COLOURS[series.index(segments[0].series) % len(COLOURS)])
+            drawing.append(pattern * (round(reached) - drawing.width), style)
+    if segments and not drawing.width:
+        drawing.append(solid(1 / 8), COLOURS[series.index(segments[0].series) % len(COLOURS)])
     return drawing
 
 
 def _legend(block: Bars, screen: Screen) -> Iterator[Text]:
     line = Text()
     for index, (name, size) in enumerate(legend(block)):
-        key = (PATTERNS[index % len(PATTERNS)] * 2, COLOURS[index % len(COLOURS)])
-        entry = Text.assemble(key, " ", plain(name))
+        key = Text(PATTERNS[index % len(PATTERNS)] * 2, COLOURS[index % len(COLOURS)])
+        entry = Text.of(key, " ", plain(name))
         if size:
-            entry.append_text(Text.assemble(" ", plain(size, "strong")))
-        if line.cell_len and line.cell_len + 3 + entry.cell_len > screen.prose:
+            entry.append(Text.of(" ", plain(size, "strong")))
+        if line.width and line.width + 3 + entry.width > screen.prose:
             yield line
             line = Text()
-        line.append("   " if line.cell_len else "")
-        line.append_text(entry)
-        if line.cell_len > screen.prose:
-            *whole, line = screen.wrap(line, screen.prose)
+        line.append("   " if line.width else "")
+        line.append(entry)
+        if line.width > screen.prose:
+            *whole, line = line.wrapped(screen.prose)
             yield from whole
     yield line
 
 
 def _title(title: str, screen: Screen) -> Iterator[Text]:
     if title:
-        yield from screen.wrap(plain(title, "strong"), screen.prose)
+        yield from plain(title, "strong").wrapped(screen.prose)
 
 
 def _caption(caption: str, screen: Screen) -> Iterator[Text]:
     if caption:
-        yield from screen.wrap(plain(caption, "muted"), screen.prose)
+        yield from plain(caption, "muted").wrapped(screen.prose)

@@ -8,10 +8,9 @@ word longer than the screen) the line is left whole: the one thing in a report t
 import re
 from collections.abc import Iterator
 
-from rich.text import Text
-
 from sublight.report.blocks import Code
 from sublight.report.terminal.screen import Screen
+from sublight.report.terminal.text import Text
 from sublight.report.visible import visible_lines
 
 INDENT = "  "
@@ -27,12 +26,12 @@ def code(block: Code, screen: Screen) -> Iterator[Text]:
     for line in lines:
         pieces = shell_pieces(line, screen.width - len(INDENT)) if breakable else [line]
         for index, piece in enumerate(pieces):
-            yield Text(INDENT + (FURTHER if index else "") + piece, style="cyan")
+            yield Text(INDENT + (FURTHER if index else "") + piece, "cyan")
 
 
 def shell_pieces(line: str, width: int) -> list[str]:
     """The line in pieces that fit `width` where a shell allows it, else the line itself."""
-    if Text(line).cell_len <= width:
+    if Text(line).width <= width:
         return [line]
     words = _words(line)
     if words is None:
@@ -42,7 +41,7 @@ def shell_pieces(line: str, width: int) -> list[str]:
         longer = pieces[-1] + gap + word
         indent = len(FURTHER) if len(pieces) > 1 else 0
         # Two columns are kept for the backslash, as it is not known yet whether more follows.
-        if Text(longer).cell_len + indent + 2 <= width:
+        if Text(longer).width + indent + 2 <= width:
             pieces[-1] = longer
         else:
             pieces[-1] += " \\"

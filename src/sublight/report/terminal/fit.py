@@ -21,6 +21,7 @@ class Need(msgspec.Struct, frozen=True):
     wraps: bool
     priority: int
     names: bool = False  # the column that names the lines
+    asked: int = 0  # the view's own least width for a column of text
 
     def least(self, tight: bool) -> int:
         """The narrowest this column may become."""
@@ -28,7 +29,7 @@ class Need(msgspec.Struct, frozen=True):
             return self.unbroken
         if tight:
             return min(self.whole, TIGHT)
-        return min(self.whole, LONG if self.names else max(READABLE, min(self.unbroken, LONG)))
+        return min(self.whole, LONG if self.names else max(READABLE, self.asked, min(self.unbroken, LONG)))
 
 
 class Fit(msgspec.Struct, frozen=True):

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import assert_never
 
-from rich.text import Text
-
 from sublight.report.blocks import (
     Bars,
     Block,
@@ -25,6 +23,7 @@ from sublight.report.terminal.bars import bars, waterfall
 from sublight.report.terminal.command import code
 from sublight.report.terminal.screen import Screen, plain
 from sublight.report.terminal.table import table
+from sublight.report.terminal.text import Text
 
 
 def lay_out(document: Document, screen: Screen) -> Iterator[Text]:
@@ -39,7 +38,7 @@ def lay_out(document: Document, screen: Screen) -> Iterator[Text]:
         under_heading = isinstance(block, Heading)
     if document.footer:
         yield Text()
-        yield from screen.wrap(plain(document.footer, "muted"), screen.prose)
+        yield from plain(document.footer, "muted").wrapped(screen.prose)
 
 
 def _draw(block: Block, screen: Screen) -> Iterator[Text]:

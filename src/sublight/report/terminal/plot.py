@@ -5,14 +5,13 @@ In the plot a letter names each curve where it ends, so that curves are told apa
 
 from collections.abc import Iterator, Sequence
 
-from rich.text import Text
-
 from sublight.report.axis import Axis, axis, number
 from sublight.report.blocks import Curve, Curves
 from sublight.report.points import marks_in_words, points_table
-from sublight.report.terminal.screen import Screen, plain
+from sublight.report.terminal.screen import Screen, hang, plain
 from sublight.report.terminal.strokes import COLOURS
 from sublight.report.terminal.table import table
+from sublight.report.terminal.text import Text
 
 HEIGHT = 12
 WIDEST = 72
@@ -24,14 +23,14 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bit of each 
 def curves(block: Curves, screen: Screen) -> Iterator[Text]:
     drawn = [curve for curve in block.curves if curve.points]
     if block.title:
-        yield from screen.wrap(plain(block.title, "strong"), screen.prose)
+        yield from plain(block.title, "strong").wrapped(screen.prose)
     if drawn:
         yield from _plot(block, drawn, screen)
         yield Text()
         names = [f"{letter(index)} {curve.name}" for index, curve in enumerate(block.curves)]
         yield from table(points_table(block, names, POINTS), screen)
     if block.caption:
-        yield from screen.wrap(plain(block.caption, "muted"), screen.prose)
+        yield from plain(block.caption, "muted").wrapped(screen.prose)
 
 
 def letter(index: int) -> str:
@@ -53,14 +52,14 @@ def _plot(block: Curves, drawn: Sequence[Curve], screen: Screen) -> Iterator[Tex
             canvas.curve(curve, COLOURS[index % len(COLOURS)], letter(index))
     scales = [name for name, log in (("x", block.log_x), ("y", block.log_y)) if log]
     note = f" (logarithmic: {', '.join(scales)})" if scales else ""
-    yield from screen.wrap(plain(f"{block.y_label} over {block.x_label}{note}", "muted"), screen.prose)
+    yield from plain(f"{block.y_label} over {block.x_label}{note}", "muted").wrapped(screen.prose)
     for row, line in enumerate(canvas.lines()):
         tick = names.get(row, "")
-        yield Text.assemble((f"{tick:>{margin}} {'┤' if tick else '│'}", "dim"), line)
-    yield Text.assemble((f"{'':>{margin}} └" + "─" * width, "dim"))
-    yield Text(" " * (margin + 2) + _tick_line(xs, width), style="dim")
+        yield Text.of(Text(f"{tick:>{margin}} {'┤' if tick else '│'}", "dim"), line)
+    yield Text(f"{'':>{margin}} └" + "─" * width, "dim")
+    yield Text(" " * (margin + 2) + _tick_line(xs, width), "dim")
     for words in marks_in_words(block):
-        yield from screen.hang(Text("┊ ", style="dim"), plain(words), screen.prose)
+        yield from hang(Text("┊ ", "dim"), plain(words), screen.prose)
 
 
 def _tick_line(xs: Axis, width: int) -> str:
@@ -108,7 +107,7 @@ class _Canvas:
                 if character and not (bits and character[0] == "┊"):
                     line.append(*character)
                 else:
-                    line.append(chr(0x2800 + bits) if bits else " ", style=style)
+                    line.append(chr(0x2800 + bits) if bits else " ", style)
             yield line
 
     def _place(self, x: float, y: float) -> tuple[int, int]:

@@ -3,39 +3,34 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from rich.text import Text
-
-from sublight.report.blocks import Facts, Heading, Headline, Listing, Note, Paragraph, Tone
-from sublight.report.terminal.screen import Screen, beside, plain, widest
+from sublight.report.blocks import Facts, Heading, Headline, Listing, Note, Paragraph
+from sublight.report.terminal.screen import Screen, beside, hang, plain, widest
+from sublight.report.terminal.text import Text
 
 GAP = 2
 BETWEEN = 3  # columns between headline figures
 FIGURE = 22  # the narrowest a headline figure may get before fewer stand side by side
 FIGURE_WIDEST = 46
-NOTES: dict[str, tuple[str, Tone]] = {
-    "info": ("Note", "strong"),
-    "warn": ("Warning", "warn"),
-    "error": ("Error", "bad"),
-}
+NOTES = {"info": ("Note", ""), "warn": ("Warning", "yellow"), "error": ("Error", "red")}
 
 
 def title(text: str, screen: Screen) -> Iterator[Text]:
     """The name of the page, under which everything stands."""
-    lines = screen.wrap(plain(text, "strong"), screen.width)
+    lines = plain(text, "strong").wrapped(screen.width)
     yield from lines
-    yield Text("━" * max(line.cell_len for line in lines), style="dim")
+    yield Text("━" * max(line.width for line in lines), "dim")
 
 
 def heading(block: Heading, screen: Screen) -> Iterator[Text]:
     """Two rules and none: the level shows without colour."""
-    lines = screen.wrap(plain(block.text, "strong"), screen.width)
+    lines = plain(block.text, "strong").wrapped(screen.width)
     yield from lines
     if block.level < 3:
-        yield Text(("━" if block.level == 1 else "─") * max(line.cell_len for line in lines), style="dim")
+        yield Text(("━" if block.level == 1 else "─") * max(line.width for line in lines), "dim")
 
 
 def paragraph(block: Paragraph, screen: Screen) -> Iterator[Text]:
-    yield from screen.wrap(plain(block.text, block.tone), screen.prose)
+    yield from plain(block.text, block.tone).wrapped(screen.prose)
 
 
 def facts(block: Facts, screen: Screen) -> Iterator[Text]:
@@ -43,10 +38,10 @@ def facts(block: Facts, screen: Screen) -> Iterator[Text]:
     lead = min(widest(label for label, _ in block.items), screen.width // 3)
     for label, cell in block.items:
         name, value = plain(label, "muted"), plain(cell.text, cell.tone)
-        if name.cell_len > lead:
-            yield from screen.wrap(name, screen.prose)
+        if name.width > lead:
+            yield from name.wrapped(screen.prose)
             name = Text()
-        yield from screen.hang(Text.assemble(name, " " * (lead - name.cell_len + GAP)), value, screen.prose)
+        yield from hang(Text.of(name, " " * (lead - name.width + GAP)), value, screen.prose)
 
 
 def headline(block: Headline, screen: Screen) -> Iterator[Text]:
@@ -57,9 +52,9 @@ def headline(block: Headline, screen: Screen) -> Iterator[Text]:
     width = min((screen.width + BETWEEN) // across - BETWEEN, FIGURE_WIDEST)
     figures = [
         (
-            screen.wrap(plain(label, "muted"), width - 2),
-            screen.wrap(plain(value, "strong"), width - 2),
-            screen.wrap(plain(explanation), width - 2) if explanation else [],
+            plain(label, "muted").wrapped(width - 2),
+            plain(value, "strong").wrapped(width - 2),
+            plain(explanation).wrapped(width - 2) if explanation else [],
         )
         for label, value, explanation in block.figures
     ]
@@ -73,7 +68,7 @@ def headline(block: Headline, screen: Screen) -> Iterator[Text]:
             height = max(len(part) for part in parts)
             for column, part in zip(columns, parts, strict=True):
                 column.extend(line for line, _ in zip_longest(part, range(height), fillvalue=Text()))
-        barred = [[Text.assemble(("┃ ", "cyan"), line) for line in column] for column in columns]
+        barred = [[Text.of(Text("┃ ", "cyan"), line) for line in column] for column in columns]
         yield from beside(barred, [width] * len(row), BETWEEN)
 
 
@@ -81,14 +76,12 @@ def listing(block: Listing, screen: Screen) -> Iterator[Text]:
     digits = len(str(len(block.items)))
     for index, item in enumerate(block.items, start=1):
         lead = f"{index:>{digits}}. " if block.ordered else "• "
-        yield from screen.hang(Text(lead, style="dim"), plain(item.text, item.tone), screen.prose)
+        yield from hang(Text(lead, "dim"), plain(item.text, item.tone), screen.prose)
 
 
 def note(block: Note, screen: Screen) -> Iterator[Text]:
-    """A bar down the left side, as wide as the text is tall."""
-    name, tone = NOTES[block.level]
-    body = Text.assemble(plain(f"{name}: ", tone), plain(block.text))
-    if tone != "strong":
-        body.stylize("bold", 0, len(name) + 1)
-    for line in screen.wrap(body, screen.prose - 2):
-        yield Text.assemble(plain("▌ ", "muted" if tone == "strong" else tone), line)
+    """A bar down the left side, as tall as the text."""
+    name, style = NOTES[block.level]
+    body = Text.of(Text(f"{name}: ", f"bold {style}"), plain(block.text))
+    for line in body.wrapped(screen.prose - 2):
+        yield Text.of(Text("▌ ", style or "dim"), line)

@@ -40,7 +40,7 @@ def rates(limit: DecodeLimit, seconds: float) -> str:
     if gained is None:
         return f"{1 / seconds:,.0f} steps/s (tokens a step: not known, --accepted gives them)"
     one = gained / seconds
-    per_request = f"{one:,.0f} tok/s" if one >= 20 else f"{one:.1f} tok/s"
+    per_request = f"{one:,.0f} tok/s" if one >= 20 else f"{one:.2f} tok/s"
     if limit.workload.batch == 1:
         return per_request
     return f"{per_request} a request, {one * limit.workload.batch:,.0f} tok/s in all"
@@ -72,7 +72,7 @@ def rows_table(limit: DecodeLimit) -> Table:
         Column("share", "right"),
         Column("bound by", "left"),
         Column("stored as", "left", 1),
-        Column("counted", "left", 3),
+        Column("counted", "left", 3, least=48),
     )
     lines = []
     for row in limit.rows:

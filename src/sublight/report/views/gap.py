@@ -129,7 +129,7 @@ def _rows(gap: Gap) -> Table:
     columns = [Column("row"), Column("calls", "right", 2), Column("floor ms", "right")]
     if elsewhere:
         columns.append(Column("kernels elsewhere ms", "right", 1))
-    columns += [Column("bound by", "left", 1), Column("counted", "left", 3)]
+    columns += [Column("bound by", "left", 1), Column("counted", "left", 3, least=48)]
     lines: list[Line] = []
 
     def add(title: str, calls: int, floor: Cell, id_: str, stage: str, bound: str, rule: str) -> None:
