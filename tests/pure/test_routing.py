@@ -109,3 +109,13 @@ def test_hypergeometric_by_hand() -> None:
     """Two of four experts over two ranks: both on one rank in 2 of C(4,2) = 6 choices, else one each."""
     assert comb(4, 2) == 6
     assert busiest_rank_experts(moe(4, 2), 1, 2, UNIFORM).value == pytest.approx((2 * 2 + 4 * 1) / 6)
+
+
+def test_a_large_batch_hits_every_expert_and_is_not_simulated() -> None:
+    found = busiest_rank_experts(moe(256, 8, groups=8, top_groups=4), 10**7, 8, UNIFORM)
+    assert (found.value, found.error) == (32.0, 0.0)
+    # Experts that were never chosen are never hit: four of the first rank's eight, none of the second's.
+    counts = (1.0,) * 4 + (0.0,) * 12
+    assert busiest_rank_experts(moe(16, 2), 10**6, 2, Routing(counts, "h.json")).value == 4.0
+    just_below = busiest_rank_experts(moe(256, 8), 600, 8, UNIFORM).value
+    assert 31.999 < just_below <= 32.0

@@ -8,6 +8,7 @@ import msgspec
 from sublight.facts.inventory import Moe
 from sublight.facts.workload import Routing
 
+_NONE_MISSED = 1e-6  # expected number of experts missed, below which none is
 _SAMPLES = 2_000_000  # random numbers drawn for a simulation: a few hundred milliseconds
 _AT_ONCE = 250_000  # of them held in memory together
 
@@ -43,6 +44,11 @@ def busiest_rank_experts(moe: Moe, tokens: int, ranks: int, routing: Routing) ->
     """
     if ranks == 1:
         return distinct_experts(moe, tokens, routing)
+    chances = routing.inclusion(moe.top_k) if routing.counts else [moe.top_k / moe.experts] * moe.experts
+    if sum((1 - p) ** tokens for p in chances if p) < _NONE_MISSED:
+        size = moe.experts // ranks
+        most = max(sum(p > 0 for p in chances[first : first + size]) for first in range(0, moe.experts, size))
+        return Expectation(float(most), "every expert that is ever chosen is hit")
     limited = moe.top_groups < moe.groups
     if routing.is_uniform and not limited:
         return Expectation(_exact(moe, tokens, ranks), "E[max over ranks], exact, uniform routing")
