@@ -67,6 +67,7 @@ ROWS = _rows(
     ("comm.attention", "all-reduce after attention", Group.COLLECTIVES),
     ("comm.mlp", "all-reduce after MLP/MoE", Group.COLLECTIVES),
     ("comm.gather", "all-gather of hidden states", Group.COLLECTIVES),
+    ("comm.tokens", "all-to-all of tokens", Group.COLLECTIVES),
     ("comm.scatter", "reduce-scatter of hidden states", Group.COLLECTIVES),
     ("comm.logits", "all-gather of logits", Group.COLLECTIVES),
     ("comm.pipeline", "pipeline hand-off", Group.COLLECTIVES),
