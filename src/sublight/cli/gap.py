@@ -13,25 +13,34 @@ from sublight.errors import UsageError
 @click.argument("model", required=False)
 @workload_options
 @click.option("--measured", metavar="TIME", help='The measured step: "97ms", "10.36 tok/s", or a saved record.')
+@click.option("--trace", "trace_file", metavar="FILE", help="A profiler trace of one rank: measured row by row.")
 @click.option("--claimed-floor", metavar="TIME", help='A floor that somebody states: "3.2ms", "309 tok/s".')
 @click.option("--claimed-part", "claimed_parts", multiple=True, metavar="ROWS=TIME", help='"bf16+allreduce=8.9ms".')
 @output_options
 def command(
-    model: str | None, measured: str | None, claimed_floor: str | None, claimed_parts: tuple[str, ...], **options: Any
+    model: str | None,
+    measured: str | None,
+    trace_file: str | None,
+    claimed_floor: str | None,
+    claimed_parts: tuple[str, ...],
+    **options: Any,
 ) -> None:
-    """The floor of a decode step of MODEL against a measured one: how large is the gap, and what to measure next.
+    """The floor of a decode step of MODEL against a measured one: how large is the gap, where it is, what to do next.
 
     Without arguments: GLM-5-NVFP4 on eight RTX PRO 6000, as one campaign measured it and what it claimed.
 
     \b
     sublight gap
     sublight gap glm-5-nvfp4 --gpus 8xrtx-pro-6000-server --measured 21ms --context 32k
+    sublight gap glm-5-nvfp4 --gpus 8xh200 --trace rank0.json.gz
     """
     from sublight.gap.compare import compare
+    from sublight.limits.decode import decode_limit
+    from sublight.limits.sweep import sweep
 
     title = source = ""
     if model is None:
-        if measured is not None or options["gpus"]:
+        if measured is not None or trace_file is not None or options["gpus"]:
             raise UsageError("a gap", "no model was named", "sublight gap glm-5-nvfp4 --gpus 8xb200 --measured 12ms")
         from sublight.gap.example import bundled_example
 
@@ -40,16 +49,16 @@ def command(
         claimed_floor = claimed_floor or example.claimed_floor
         claimed_parts = claimed_parts or example.claimed_parts
         options |= {"gpus": example.gpus, "context": str(example.context)}
-    if measured is None:
+    if measured is None and trace_file is None:
         raise UsageError(
-            "a gap", "no measured step was given", "--measured 97ms; `sublight limit` prints the floor alone"
+            "a gap",
+            "no measured step was given",
+            "--measured 97ms, or --trace FILE; `sublight limit` prints the floor alone",
         )
-    from sublight.limits.decode import decode_limit
-    from sublight.limits.sweep import sweep
-
     inputs = inputs_from(model, options)
     limit = decode_limit(*inputs)
-    step, text = _measured(measured, limit)
+    trace = None if trace_file is None else _analysed(trace_file, inputs)
+    step, text = _measured(measured, trace, limit)
     emit(
         compare(
             limit,
@@ -58,6 +67,7 @@ def command(
             floor_claim=claimed_floor,
             part_claims=claimed_parts,
             points=sweep(*inputs).points,
+            trace=trace,
             title=title,
             source=source,
         ),
@@ -65,10 +75,25 @@ def command(
     )
 
 
-def _measured(text: str, limit: Any) -> Any:
-    """A figure and how it was given: a time, a rate of one request, or the measured step of a saved gap."""
-    from sublight.gap.compare import measured_from_record, measured_from_text
+def _analysed(path: str, inputs: tuple[Any, ...]) -> Any:
+    """The trace of one rank, its kernels told apart by the model it ran."""
+    import gc
 
+    from sublight.gap.plan import step_plan
+    from sublight.trace.analysis import analyse
+    from sublight.trace.read import read_trace
+
+    gc.enable()
+    model, _, workload, *_ = inputs
+    return analyse(read_trace(path), step_plan(model, workload.layout))
+
+
+def _measured(text: str | None, trace: Any, limit: Any) -> Any:
+    """A figure and how it was given: a time, a rate of one request, a saved gap, or the median step of the trace."""
+    from sublight.gap.compare import measured_from_record, measured_from_text, measured_from_trace
+
+    if text is None:
+        return measured_from_trace(trace)
     path = Path(text)
     if path.suffix == ".json" or path.is_file():
         return measured_from_record(path, limit)

@@ -16,6 +16,7 @@ from sublight.errors import SublightError
 COMMANDS = {
     "gap": ("sublight.cli.gap", "Floor against measured: how large is the gap, and what to measure next."),
     "limit": ("sublight.cli.limit", "The floor of a decode step, row by row, and what binds each row."),
+    "trace": ("sublight.cli.trace", "Where the time of a decode step went, from a profiler trace."),
     "show": ("sublight.cli.show", "Print a saved record again, as text, HTML, Markdown or JSON."),
 }
 

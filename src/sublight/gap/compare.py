@@ -9,10 +9,12 @@ import msgspec
 from sublight.errors import RecordError, UsageError
 from sublight.facts.published import published_kernels
 from sublight.gap.claims import ClaimedFloor, ClaimedPart, claimed_floor, claimed_part, published_by_row, rate_or_time_s
+from sublight.gap.measured import MeasuredRow, Remedy, has_collectives, measured_rows, remedies
 from sublight.gap.next_steps import NextStep, next_steps
 from sublight.limits.decode import DecodeLimit
 from sublight.limits.sweep import Point
 from sublight.records import Evidence, Figure, Record, load
+from sublight.trace.analysis import Analysis
 
 Standing = Literal["above", "below the best collectives", "below memory"]
 
@@ -36,11 +38,13 @@ class Gap(Record, frozen=True, kw_only=True):
             collectives" needs messages that overlap reads, or are faster than any published.
         published: rows whose kernels others measured; their source and note.
         steps: what to measure next.
+        trace: the measured step taken apart, where a trace was given; then `rows` joins it with the floor, and
+            `remedies` says what to change first.
         points: the floor over batch sizes, for whoever asks what more requests at once would cost.
     """
 
     schema = "gap"
-    version = 1
+    version = 2
 
     title: str
     limit: DecodeLimit
@@ -54,13 +58,21 @@ class Gap(Record, frozen=True, kw_only=True):
     published_note: str
     steps: tuple[NextStep, ...]
     points: tuple[Point, ...] = ()
+    trace: Analysis | None = None
+    rows: tuple[MeasuredRow, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     source: str = ""
 
     @property
+    def alone(self) -> bool:
+        """Whether the trace is of one rank that ran alone: the layout has collectives and the trace none."""
+        return self.trace is not None and bool(self.limit.collectives) and not has_collectives(self.trace)
+
+    @property
     def floor_s(self) -> float:
-        """The headline: with the best published collectives, or without any where none is known."""
+        """The headline: with the best published collectives, or without any where none is known or none was run."""
         best = self.limit.totals.best_s.value
-        return self.limit.totals.rows_s if best is None else best
+        return self.limit.totals.rows_s if best is None or self.alone else best
 
     @property
     def ratio(self) -> float:
@@ -79,6 +91,7 @@ def compare(
     floor_claim: str | None = None,
     part_claims: Sequence[str] = (),
     points: Sequence[Point] = (),
+    trace: Analysis | None = None,
     title: str = "",
     source: str = "",
 ) -> Gap:
@@ -111,27 +124,36 @@ def compare(
     floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
     floors |= {c.id: c.calls * (c.best_s.value or 0.0) for c in limit.collectives}
     excess = sum(seconds - floors[id_] for id_, seconds in known.items()) if known else None
+    rows = measured_rows(limit, trace) if trace is not None else ()
     return Gap(
         title=title or f"{limit.model.name} on {limit.gpu.count}x {limit.gpu.title}",
         limit=limit,
         measured_s=measured_s,
         measured_text=measured_text,
-        standing=_standing(limit, step),
+        standing=_standing(limit, step, trace),
         claimed_floor=claimed_floor(limit, step, floor_claim) if floor_claim else None,
         claimed_parts=tuple(claimed_part(limit, step, text, published) for text in part_claims),
         published=tuple(PublishedRow(id_, seconds) for id_, seconds in known.items()),
         published_source=published.source if published else "",
         published_note=published.note if published else "",
-        steps=tuple(next_steps(limit, step, excess, published.source if published else "")),
+        # A trace answers what these would ask.
+        steps=()
+        if trace is not None
+        else tuple(next_steps(limit, step, excess, published.source if published else "")),
         points=tuple(points),
+        trace=trace,
+        rows=rows,
+        remedies=remedies(limit, rows, trace) if trace is not None else (),
         source=source,
     )
 
 
-def _standing(limit: DecodeLimit, measured_s: float) -> Standing:
+def _standing(limit: DecodeLimit, measured_s: float, trace: Analysis | None) -> Standing:
     if measured_s < limit.totals.strict_s:
         return "below memory"
     best = limit.totals.best_s.value
+    if trace is not None and not has_collectives(trace):
+        best = None
     if measured_s < (limit.totals.rows_s if best is None else best):
         return "below the best collectives"
     return "above"
@@ -169,3 +191,9 @@ def measured_from_record(path: Path, limit: DecodeLimit) -> tuple[Figure, str]:
         )
     figure = msgspec.structs.replace(record.measured_s, source=f"{path.name}: {record.measured_s.source}")
     return figure, record.measured_text
+
+
+def measured_from_trace(trace: Analysis) -> tuple[Figure, str]:
+    """The median step of a trace, start to start. The profiler itself slows a step down a little, eager ones a lot."""
+    name = Path(trace.source.path).name
+    return Figure(trace.breakdown.wall_ns * 1e-9, Evidence.MEASURED, source=f"{name}, under the profiler"), name

@@ -13,6 +13,7 @@ from sublight.report.blocks import Document
 RECORDS: dict[str, tuple[str, str]] = {
     "limit": ("sublight.limits.decode:DecodeLimit", "sublight.report.views.limit:limit_document"),
     "sweep": ("sublight.limits.sweep:Sweep", "sublight.report.views.sweep:sweep_document"),
+    "trace": ("sublight.trace.analysis:Analysis", "sublight.report.views.trace:trace_document"),
     "gap": ("sublight.gap.compare:Gap", "sublight.report.views.gap:gap_document"),
 }
 

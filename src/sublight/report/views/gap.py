@@ -29,7 +29,9 @@ from sublight.report.views.common import (
     where_from,
 )
 from sublight.report.views.limit import bytes_by_module
+from sublight.report.views.measured import measured_blocks, measured_waterfall
 from sublight.report.views.sweep import sweep_blocks
+from sublight.report.views.trace import kernels_table, steps_facts
 from sublight.rows import ROWS
 from sublight.units import show_ms, show_percent, show_ratio, show_time
 
@@ -38,17 +40,21 @@ def gap_document(gap: Gap) -> Document:
     """Answer first; then the rows, the claims, the way from the naive number, and the next measurements."""
     limit = gap.limit
     blocks: list[Block] = [Paragraph(subject(limit), "muted"), Headline(_headline(gap)), *_standing(gap)]
-    blocks += [
-        Heading("Floor and measured, row by row"),
-        _rows(gap),
-        Paragraph(
-            f"Measured per row: not known. One number was given ({gap.measured_text}); only a trace splits it.", "muted"
-        ),
-    ]
-    if gap.published:
+    if gap.trace is not None:
+        blocks += measured_blocks(gap, gap.trace)
+    else:
+        blocks += [
+            Heading("Floor and measured, row by row"),
+            _rows(gap),
+            Paragraph(
+                f"Measured per row: not known. One number was given ({gap.measured_text}); only a trace splits it.",
+                "muted",
+            ),
+        ]
+    if gap.published and gap.trace is None:
         blocks.append(Paragraph(f"Kernels elsewhere: {gap.published_source}; {gap.published_note}.", "muted"))
         blocks += _too_fast(gap)
-    blocks.append(_waterfall(gap))
+    blocks.append(_waterfall(gap) if gap.trace is None else measured_waterfall(gap, gap.trace))
     if gap.claimed_floor is not None or gap.claimed_parts:
         blocks.append(Heading("The claims"))
     if gap.claimed_floor is not None:
@@ -69,6 +75,13 @@ def gap_document(gap: Gap) -> Document:
     ]
     if len(gap.points) > 1:
         blocks += sweep_blocks(gap.points, limit.tokens_per_step)
+    if gap.trace is not None:
+        blocks += [
+            Heading("Kernels"),
+            kernels_table(gap.trace),
+            Heading("How the steps were found"),
+            steps_facts(gap.trace),
+        ]
     footer = "Sublight: the floor is computed; the measured time is as given"
     return Document(gap.title, tuple(blocks), f"{footer}. {gap.source}" if gap.source else footer)
 
@@ -80,7 +93,7 @@ def _headline(gap: Gap) -> tuple[tuple[str, str, str], ...]:
         ("floor", show_time(gap.floor_s), f"{rates(gap.limit, gap.floor_s)}, {_floor_label(gap)}"),
         ("ratio", show_ratio(gap.ratio), f"{show_percent(1 / gap.ratio)} of the floor's speed"),
     ]
-    if totals.nccl_s.value is not None and totals.nccl_s != totals.best_s:
+    if totals.nccl_s.value is not None and totals.nccl_s != totals.best_s and not gap.alone:
         nccl = totals.nccl_s.value
         figures.append(
             (
@@ -94,8 +107,8 @@ def _headline(gap: Gap) -> tuple[tuple[str, str, str], ...]:
 
 def _floor_label(gap: Gap) -> str:
     totals = gap.limit.totals
-    if not gap.limit.collectives:
-        return "memory and arithmetic"
+    if not gap.limit.collectives or gap.alone:
+        return "memory and arithmetic" + (": this rank ran alone, without collectives" if gap.alone else "")
     if totals.best_s.value is None:
         return "without collectives, whose time is not known"
     return "with the best published collectives" if totals.best_s != totals.nccl_s else "with collectives as given"

@@ -1,0 +1,226 @@
+"""The measured step beside its floor, row by row, and what each row would give back if it alone ran at its floor."""
+
+import msgspec
+
+from sublight.limits.decode import DecodeLimit
+from sublight.rows import ROWS, Group
+from sublight.trace.analysis import Analysis
+from sublight.trace.idle import IdleKind
+from sublight.trace.oddities import Oddity
+
+
+class MeasuredRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the step: its floor, and where it stands in the measured one. Seconds a step.
+
+    Attributes:
+        floor_s: None for a row that the floor does not know (unknown kernels, kinds of work without a row).
+        exposed_s: wall time in which it alone ran.
+        overlapped_s: time beside other rows.
+        summed_s: kernel times added up.
+        saved_s: wall time the step would lose if this row alone ran at its floor: what is hidden under other rows
+            stays hidden.
+    """
+
+    id: str
+    floor_s: float | None
+    exposed_s: float
+    overlapped_s: float
+    summed_s: float
+    calls: int
+    saved_s: float
+    backends: tuple[str, ...]
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that one change would help together, or idle time, and what that change could give back.
+
+    Attributes:
+        id: stable name.
+        title: what it is.
+        rows: which rows; empty for idle time.
+        saved_s: the most wall time it can give back.
+        exposed_s, summed_s, floor_s: of the rows together.
+        advice: what to try.
+        command: a command or flag to try, or "".
+        sure: how sure that is, in words.
+    """
+
+    id: str
+    title: str
+    rows: tuple[str, ...]
+    saved_s: float
+    exposed_s: float
+    summed_s: float
+    floor_s: float
+    advice: str
+    command: str
+    sure: str
+
+
+def measured_rows(limit: DecodeLimit, trace: Analysis) -> tuple[MeasuredRow, ...]:
+    """Every row that the floor or the trace has, in the order of `sublight.rows`, the others behind."""
+    floors = floors_of(limit, trace)
+    rows = {r.name: r for r in trace.breakdown.rows}
+    found = []
+    for id_ in [*(i for i in ROWS if i in floors or i in rows), *(i for i in rows if i not in ROWS)]:
+        floor, row = floors.get(id_), rows.get(id_)
+        exposed = row.exposed_ns * 1e-9 if row else 0.0
+        beside = row.overlapped_ns * 1e-9 if row else 0.0
+        found.append(
+            MeasuredRow(
+                id=id_,
+                floor_s=floor,
+                exposed_s=exposed,
+                overlapped_s=beside,
+                summed_s=row.summed_ns * 1e-9 if row else 0.0,
+                calls=row.calls if row else 0,
+                saved_s=saved(exposed, beside, floor),
+                backends=tuple(b.backend for b in row.backends if b.backend) if row else (),
+            )
+        )
+    return tuple(found)
+
+
+def saved(exposed_s: float, overlapped_s: float, floor_s: float | None) -> float:
+    """Wall time lost by a row that goes to its floor alone.
+
+    At its floor it would still run `floor_s`, of which what fits beside the other rows as now stays hidden:
+    exposed - max(0, floor - overlapped), never below nothing.
+    """
+    return max(0.0, exposed_s - max(0.0, (floor_s or 0.0) - overlapped_s))
+
+
+def floors_of(limit: DecodeLimit, trace: Analysis) -> dict[str, float]:
+    """Floors by row; collectives only where the trace has any (one rank run alone sends nothing)."""
+    floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
+    if has_collectives(trace):
+        floors |= {c.id: c.calls * c.best_s.value for c in limit.collectives if c.best_s.value is not None}
+    return floors
+
+
+def has_collectives(trace: Analysis) -> bool:
+    return any(r.category == "communication" for r in trace.breakdown.rows)
+
+
+_REMEDIES: tuple[tuple[str, str, tuple[Group, ...], str, str], ...] = (
+    (
+        "attention",
+        "attention core",
+        (Group.ATTENTION_CORE,),
+        "another attention backend, one that splits the keys over the card",
+        "--attention-backend NAME",
+    ),
+    ("indexer", "index scores and top-k", (), "a fused indexer; fewer helper kernels around it", ""),
+    (
+        "experts",
+        "routed experts",
+        (Group.ROUTED_EXPERTS,),
+        "another MoE backend; time the candidates at this shape first",
+        "--moe-runner-backend NAME",
+    ),
+    ("shared", "shared and dense MLP", (Group.SHARED_EXPERTS, Group.DENSE_MLP), "a kernel made for one token", ""),
+    (
+        "linear",
+        "linear attention and Mamba",
+        (Group.LINEAR_ATTENTION,),
+        "a fused state update; fewer kernels around it",
+        "",
+    ),
+    (
+        "norms",
+        "norms and elementwise",
+        (Group.NORMS, Group.EMBEDDING, Group.SAMPLING),
+        "fusion of norms, rotary positions and cache writes into their neighbours",
+        "",
+    ),
+    (
+        "collectives",
+        "collectives",
+        (Group.COLLECTIVES,),
+        "a one-shot or fused all-reduce; fewer ranks per all-reduce",
+        "",
+    ),
+)
+_PRODUCTS = ("attn.qkv", "attn.qkv_a", "attn.q_b", "attn.absorb_k", "attn.absorb_v", "attn.o", "indexer.q", "indexer.k",
+             "moe.router", "moe.latent", "head", "mtp.in")  # fmt: skip
+
+
+def remedies(limit: DecodeLimit, rows: tuple[MeasuredRow, ...], trace: Analysis) -> tuple[Remedy, ...]:
+    """What to change, by the wall time it could give back. Groups are rows that one change helps together."""
+    odd = {o.row: o for o in trace.oddities if o.row}
+    by_id = {r.id: r for r in rows}
+    stored = {r.id: (r.formats[0] if r.formats else "BF16") for r in limit.rows if r.stage == "main"}
+    found = []
+    products: dict[str, list[MeasuredRow]] = {}
+    for id_ in _PRODUCTS:
+        if id_ in by_id:
+            products.setdefault(stored.get(id_, "BF16"), []).append(by_id[id_])
+    for format_, group in products.items():
+        advice = "fewer and larger products: fuse those that read the same input; weights in fewer bits"
+        found.append(_remedy(f"gemm-{format_.lower().replace(' ', '-')}", f"{format_} GEMMs", group, advice, "", odd))
+    for id_, title, groups, advice, command in _REMEDIES:
+        if id_ == "indexer":
+            group = [r for r in rows if r.id == "indexer.scores"]
+        else:
+            group = [r for r in rows if r.id in ROWS and r.id not in _PRODUCTS and ROWS[r.id].group in groups]
+        if group:
+            found.append(_remedy(id_, title, group, advice, command, odd))
+    unknown = [r for r in rows if r.id not in ROWS]
+    if unknown:
+        found.append(_remedy("unknown", "kernels of no row", unknown, "find out what they are", "", odd))
+    found += _idle(trace)
+    worth = [r for r in found if r.saved_s * 1e9 > 0.002 * trace.breakdown.wall_ns]
+    return tuple(sorted(worth, key=lambda r: -r.saved_s))
+
+
+def _remedy(id_: str, title: str, rows: list[MeasuredRow], advice: str, command: str, odd: dict[str, Oddity]) -> Remedy:
+    seen = [odd[r.id] for r in rows if r.id in odd]
+    sure = "seen in the trace" if seen else "arithmetic: measured less floor"
+    if seen:
+        advice = f"{seen[0].title}: {seen[0].advice}"
+    return Remedy(
+        id=id_,
+        title=title,
+        rows=tuple(r.id for r in rows),
+        saved_s=sum(r.saved_s for r in rows),
+        exposed_s=sum(r.exposed_s for r in rows),
+        summed_s=sum(r.summed_s for r in rows),
+        floor_s=sum(r.floor_s or 0.0 for r in rows),
+        advice=advice,
+        command=command,
+        sure=sure,
+    )
+
+
+_IDLE = {
+    IdleKind.LAUNCH: (
+        "idle between kernels",
+        "fewer kernels by fusion; programmatic dependent launch starts the next kernel early",
+        "",
+    ),
+    IdleKind.HOST: (
+        "waiting for the CPU",
+        "CUDA graphs for decode, at the batch sizes that occur",
+        "no --enforce-eager (vLLM), no --disable-cuda-graph (SGLang)",
+    ),
+    IdleKind.STEP: ("idle between steps", "overlapped scheduling; sampling on the GPU", ""),
+    IdleKind.UNKNOWN: ("idle of unknown cause", "a trace with CPU activity tells launch gaps from waiting", ""),
+}
+
+
+def _idle(trace: Analysis) -> list[Remedy]:
+    return [
+        Remedy(
+            id=f"idle-{idle.kind.name.lower()}",
+            title=_IDLE[idle.kind][0],
+            rows=(),
+            saved_s=idle.ns * 1e-9,
+            exposed_s=idle.ns * 1e-9,
+            summed_s=0.0,
+            floor_s=0.0,
+            advice=_IDLE[idle.kind][1],
+            command=_IDLE[idle.kind][2],
+            sure="seen in the trace",
+        )
+        for idle in trace.breakdown.idle
+    ]

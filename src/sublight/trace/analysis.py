@@ -1,0 +1,135 @@
+"""Analysis: what one trace says of a step, as a record."""
+
+import msgspec
+
+from sublight.errors import UsageError
+from sublight.records import Record
+from sublight.trace.breakdown import Breakdown, Spread, break_down, median_breakdown
+from sublight.trace.classify import classify
+from sublight.trace.events import Trace
+from sublight.trace.kernels import KernelTime, StepEvents, kernel_times, step_events
+from sublight.trace.labels import label
+from sublight.trace.oddities import Oddity, Seen, oddities
+from sublight.trace.plan import Plan
+from sublight.trace.refine import refine
+from sublight.trace.repairs import Repair
+from sublight.trace.steps import Step, Steps, find_steps
+
+
+class TraceSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read."""
+
+    path: str
+    form: str
+    device: str
+    sms: int | None
+    gpu_events: int
+    rank: int | None
+    repairs: tuple[Repair, ...]
+
+
+class Analysis(Record, frozen=True, kw_only=True):
+    """One device of one trace.
+
+    Attributes:
+        steps: all steps found, how, and the evidence.
+        chosen: index of the step taken apart: the median one, or the one asked for.
+        breakdown: that step, to the nanosecond.
+        rows, idle: how each part varies over the steps like the median one; empty when a step was asked for.
+        kernels: of the chosen step.
+        oddities: findings, longest first.
+        unresolved: why products that share a kernel name could not be told apart; "" if they could.
+        planned: whether a model was given for that.
+        events: of the chosen step, for the timeline.
+    """
+
+    schema = "trace"
+    version = 1
+
+    source: TraceSource
+    steps: Steps
+    chosen: int
+    breakdown: Breakdown
+    rows: tuple[Spread, ...]
+    idle: tuple[Spread, ...]
+    kernels: tuple[KernelTime, ...]
+    oddities: tuple[Oddity, ...]
+    unresolved: str
+    planned: bool
+    events: StepEvents
+
+    @property
+    def step(self) -> Step:
+        return self.steps.steps[self.chosen]
+
+    @property
+    def kernel_ns(self) -> int:
+        return sum(k.summed_ns for k in self.kernels)
+
+    @property
+    def unknown_share(self) -> float:
+        """Of the kernel time, what no rule knows or no place tells."""
+        unknown = sum(k.summed_ns for k in self.kernels if k.row == "unknown")
+        return unknown / self.kernel_ns if self.kernel_ns else 0.0
+
+    def summed_ns(self, row: str) -> int:
+        return next((r.summed_ns for r in self.breakdown.rows if r.name == row), 0)
+
+    def exposed_ns(self, row: str) -> int:
+        return next((r.exposed_ns for r in self.breakdown.rows if r.name == row), 0)
+
+
+def analyse(trace: Trace, plan: Plan | None = None, *, step: int | None = None, device: int | None = None) -> Analysis:
+    """Find the steps, tell the kernels apart, and take one step to pieces.
+
+    Args:
+        plan: the products of the model's layers; without it, GEMMs that share a name stay unknown.
+        step: index of the step to take apart; the median one unless given.
+        device: which GPU, where the trace holds several; the busiest unless given.
+
+    Raises:
+        UsageError: no step was found, or not the one asked for.
+    """
+    steps = find_steps(trace, device)
+    asked = f"the steps of {trace.origin.path}"
+    if not steps.steps or steps.median is None:
+        why = "; ".join(steps.evidence) or "nothing repeats on the GPU"
+        raise UsageError(asked, why, "a trace of at least three decode steps with GPU events")
+    chosen = steps.median if step is None else step
+    if not 0 <= chosen < len(steps.steps):
+        raise UsageError(asked, f"there is no step {chosen}", f"--step 0 to {len(steps.steps) - 1}")
+    labels, unresolved = refine(trace, label(trace, classify), steps, plan)
+    rows: tuple[Spread, ...] = ()
+    idle: tuple[Spread, ...] = ()
+    median = median_breakdown(trace, steps, labels) if step is None else None
+    if median is not None:
+        breakdown, rows, idle = median.step, median.rows, median.idle
+    else:
+        breakdown = break_down(trace, steps.steps[chosen], labels)
+    kernels = kernel_times(trace, steps.steps[chosen], labels)
+    return Analysis(
+        source=_source(trace, steps.device),
+        steps=steps,
+        chosen=chosen,
+        breakdown=breakdown,
+        rows=rows,
+        idle=idle,
+        kernels=kernels,
+        oddities=oddities(Seen(trace, steps, steps.steps[chosen], breakdown, kernels)),
+        unresolved=unresolved,
+        planned=plan is not None,
+        events=step_events(trace, steps.steps[chosen], labels),
+    )
+
+
+def _source(trace: Trace, device: int) -> TraceSource:
+    described = next((d for d in trace.devices if d.id == device), None)
+    return TraceSource(
+        path=trace.origin.path,
+        form=trace.origin.form,
+        device=described.name if described else "",
+        sms=described.sms if described else None,
+        gpu_events=len(trace.gpu),
+        rank=trace.rank,
+        repairs=trace.repairs,
+    )

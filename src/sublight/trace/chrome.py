@@ -1,0 +1,111 @@
+"""Reading Kineto JSON, what torch.profiler and the profilers of vLLM and SGLang write; any Chrome trace passes.
+
+The text is read as a stream, so memory depends on the number of events kept and not on the size of the file.
+"""
+
+from sublight.errors import InputFileError
+from sublight.trace.assemble import calls, gpu_events, spans
+from sublight.trace.collect import Collector
+from sublight.trace.eventlist import EventList
+from sublight.trace.events import Origin, Trace
+from sublight.trace.header import read_header
+from sublight.trace.outline import Outline
+from sublight.trace.parts import PART_BYTES, Parts
+from sublight.trace.repairs import RepairKind, RepairLog
+from sublight.trace.source import ANY_TRACE, Source
+from sublight.trace.timing import repaired
+from sublight.trace.window import Window
+
+_MARK = b"\xef\xbb\xbf"
+
+
+def read_chrome(source: Source, repairs: RepairLog, *, python: bool = False, part_bytes: int = PART_BYTES) -> Trace:
+    """A trace from an open source.
+
+    Args:
+        source: recognised as JSON.
+        repairs: where the source's decompression reports to.
+        python: keep the Python functions too.
+        part_bytes: how much of a plain file is worth a process of its own.
+
+    Raises:
+        InputFileError: the file holds no list of events.
+    """
+    collector = Collector(repairs, python=python)
+    outline = Outline(Window(source.blocks()), collector)
+    outline.window.drop_mark(_MARK)
+    processes = 1
+    if outline.to_events():
+        events = EventList(outline.window, collector)
+        parts = Parts(source, outline, events, part_bytes, python=python)
+        if parts:
+            collector, processes = parts.read(outline)
+        else:
+            outline.through_events(events)
+            outline.to_the_end()
+    if not outline.found:
+        raise _no_trace(source, outline, repairs)
+    if not outline.whole:
+        _report_cut(source, outline, collector)
+    return _assembled(source, collector, outline, processes)
+
+
+def _assembled(source: Source, collector: Collector, outline: Outline, processes: int) -> Trace:
+    header = read_header(outline.members)
+    counts: dict[str, int] = {}
+    for (phase, category), count in collector.counts.items():
+        counts[category or phase] = counts.get(category or phase, 0) + count
+    trace = Trace(
+        gpu=gpu_events(collector),
+        calls=calls(collector.calls),
+        ops=spans(collector.ops),
+        marks=spans(collector.marks),
+        gpu_marks=spans(collector.gpu_marks, on_gpu=True),
+        python=spans(collector.python_calls) if collector.python else None,
+        counts=counts,
+        origin=Origin(source.name, "Kineto JSON", source.compression, outline.end, processes),
+        devices=header.devices,
+        rank=header.rank,
+        world_size=header.world_size,
+        base_time_ns=header.base_time_ns,
+        window=_profiled(collector.edges),
+        name=header.name,
+        schema_version=header.schema_version,
+        process_names=collector.process_names,
+        versions=header.versions,
+        repairs=(),
+    )
+    return repaired(trace, collector.repairs)
+
+
+def _profiled(edges: list[tuple[str, int, int]]) -> tuple[int, int] | None:
+    """The time in which the profiler ran: its own span, and up to the end of the record window if that is said."""
+    spans_ = [(start, start + duration) for name, start, duration in edges if name != "Record Window End"]
+    if not spans_:
+        return None
+    ends = [end for _, end in spans_] + [start for name, start, _ in edges if name == "Record Window End"]
+    return min(start for start, _ in spans_), max(ends)
+
+
+def _report_cut(source: Source, outline: Outline, collector: Collector) -> None:
+    where = "inside an event" if outline.broken else "between events or after them"
+    note = f"the text ends {where}, before the end of the document; what was whole was used"
+    total = f" of {source.disk_bytes:,}" if source.disk_bytes is not None and not source.compression else ""
+    lost = outline.end - outline.cut_at
+    example = f"used up to byte {outline.cut_at:,} of the text, {lost:,} bytes of a cut event left out"
+    if source.disk_bytes is not None:
+        packed = " compressed" if source.compression else ""
+        example += f"; the file has {source.disk_bytes:,}{packed} bytes" if not total else ""
+    collector.repairs.add(RepairKind.TRUNCATED, note, example)
+
+
+def _no_trace(source: Source, outline: Outline, repairs: RepairLog) -> InputFileError:
+    damage = "; ".join(repair.note for repair in repairs.all() if repair.kind is not RepairKind.UNREADABLE_HEADER)
+    names = ", ".join(repr(name) for name in list(outline.members)[:6])
+    if damage:
+        found = f"no list of events before the file ends ({damage})"
+    elif names:
+        found = f'it is JSON without "traceEvents"; it has {names}'
+    else:
+        found = 'it holds no "traceEvents"'
+    return InputFileError(f"reading the trace {source.name}", found, ANY_TRACE)

@@ -1,0 +1,106 @@
+"""Joining GPU rows to the calls that launched them, by correlation number and process."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from sublight.trace.events import Calls, GpuEvents
+
+_LAUNCH = re.compile(r"(cuda|cu|hip)\w*(LaunchKernel|LaunchCooperativeKernel|GraphLaunch)")
+_GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch")
+_WINDOW = 1 << 16
+_BEGIN_CAPTURE, _END_CAPTURE = re.compile(r"\w*StreamBeginCapture"), re.compile(r"\w*StreamEndCapture")
+
+
+def call_of(gpu: GpuEvents, calls: Calls) -> npt.NDArray[np.int32]:
+    """For each GPU row the row of `calls` that launched it, -1 where there is none."""
+    found = np.full(len(gpu), -1, np.int32)
+    every = np.arange(len(calls), dtype=np.int32)
+    for rows, launcher in _joined(gpu, calls, every):
+        found[rows] = launcher
+    return found
+
+
+def rows_per_call(gpu: GpuEvents, calls: Calls) -> npt.NDArray[np.int64]:
+    """How many GPU rows each call launched, and in the last place how many no call did."""
+    count = np.zeros(len(calls) + 1, np.int64)
+    joined = 0
+    for rows, launcher in _joined(gpu, calls, np.arange(len(calls), dtype=np.int32)):
+        count += np.bincount(np.where(launcher < 0, len(calls), launcher), minlength=len(count))
+        joined += len(gpu.start[rows])
+    count[-1] += len(gpu) - joined
+    return count
+
+
+def launches_graph(calls: Calls) -> npt.NDArray[np.bool_]:
+    """Which calls launch a CUDA graph."""
+    return _named(calls, _GRAPH_LAUNCH)
+
+
+def lost_launches(gpu: GpuEvents, calls: Calls) -> npt.NDArray[np.int32]:
+    """The rows of `calls` that launch kernels that are not in the trace; recording into a graph is no launch."""
+    launches = np.flatnonzero(_named(calls, _LAUNCH) & (calls.correlation > 0) & ~_captured(calls)).astype(np.int32)
+    seen = np.zeros(len(calls), bool)
+    for _, launcher in _joined(gpu, calls, launches):
+        seen[launcher[launcher >= 0]] = True
+    return launches[~seen[launches]]
+
+
+def _joined(
+    gpu: GpuEvents, calls: Calls, wanted: npt.NDArray[np.int32]
+) -> Iterator[tuple[slice, npt.NDArray[np.int32]]]:
+    """Slices of the GPU rows, each with the wanted call of every row or -1. In slices, so that memory stays small."""
+    if not len(wanted):
+        return
+    keys = _Keys(gpu, calls)
+    call_keys = keys.of_calls(wanted)
+    order = np.argsort(call_keys, kind="stable")
+    call_keys, wanted = call_keys[order], wanted[order]
+    for low in range(0, len(gpu), _WINDOW):
+        rows = slice(low, low + _WINDOW)
+        gpu_keys = keys.of_gpu(rows)
+        at = np.minimum(np.searchsorted(call_keys, gpu_keys), len(call_keys) - 1)
+        same = (call_keys[at] == gpu_keys) & (gpu.correlation[rows] > 0)
+        yield rows, np.where(same, wanted[at], np.int32(-1))
+
+
+def _named(calls: Calls, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+    wanted = np.array([bool(pattern.match(name)) for name in calls.names], bool)
+    return wanted[calls.name] if len(calls) else np.zeros(0, bool)
+
+
+def _captured(calls: Calls) -> npt.NDArray[np.bool_]:
+    """Calls made while their thread records a graph: what they launch runs later, under the graph's number."""
+    inside = np.zeros(len(calls), bool)
+    begins, ends = _named(calls, _BEGIN_CAPTURE), _named(calls, _END_CAPTURE)
+    for place in np.unique(calls.place[begins]).tolist():
+        on_thread = calls.place == place
+        depth = np.cumsum((begins & on_thread).astype(np.int32) - (ends & on_thread))
+        inside |= on_thread & (depth > 0)
+    return inside
+
+
+class _Keys:
+    """Correlation numbers made different for different processes, which count independently."""
+
+    def __init__(self, gpu: GpuEvents, calls: Calls) -> None:
+        self._gpu, self._calls = gpu, calls
+        processes = {process: n for n, process in enumerate(dict.fromkeys(place.process for place in calls.places))}
+        labels = {lane.process for lane in gpu.lanes}
+        if len(processes) <= 1 and len(labels) <= 1:
+            processes = {}
+        # CUPTI's numbers have 32 bits. A process that makes no call gets a number of its own.
+        self._of_lane = self._numbers([processes.get(lane.process, len(processes)) for lane in gpu.lanes])
+        self._of_place = self._numbers([processes.get(place.process, 0) for place in calls.places])
+
+    @staticmethod
+    def _numbers(processes: list[int]) -> npt.NDArray[np.int64]:
+        return np.array(processes, np.int64) << 40
+
+    def of_gpu(self, rows: slice) -> npt.NDArray[np.int64]:
+        return self._gpu.correlation[rows].astype(np.int64) | self._of_lane[self._gpu.lane[rows]]
+
+    def of_calls(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        return self._calls.correlation[rows].astype(np.int64) | self._of_place[self._calls.place[rows]]

@@ -1,0 +1,213 @@
+"""What repeats in the order of work on a GPU, found without knowing what any of it is.
+
+The work is a sequence of units: one kernel, one copy, or one whole replay of a CUDA graph. Every kind of unit that
+comes back at equal distances divides the sequence into periods. Layers do that, steps do, and so do whole requests.
+Three things tell them apart, in this order:
+
+- A step of a server meets the host: tokens are copied in or out. So if the trace has copies to or from the host, the
+  step is the shortest period that holds one. Should every layer copy (an engine that asks the GPU something on the
+  way), some periods are the others and more: the last layer with the head. Then the longer period is the step.
+- Without such copies the step is the longest period.
+- If nothing but layers repeats, the host still pauses where it begins a new step: every n-th layer begins after an
+  unusually long pause before the launch.
+
+Distances are counted in GPU events and compared with a tolerance, so a kernel more or less, events of another stream
+that come a little earlier or later, and some steps of another sort in between do not hide the rest.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+_TOLERANCE = 0.1
+_SHARE, _COVER, _CROSSING = 0.6, 0.4, 0.8
+_MOST_IN_GROUP = 256
+_MOST_PERIODS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """A sequence of units.
+
+    Attributes:
+        token: what a unit is; equal for equal units.
+        shape: the same, and with which grid it ran.
+        size: how many GPU events it holds.
+        crosses: whether it copies to or from the host.
+        main: whether it is a graph replay that is not small beside the largest.
+        pause: how long the host waited before it launched the unit, or how long the device was idle before it.
+    """
+
+    token: Integers
+    shape: Integers
+    size: Integers
+    crosses: npt.NDArray[np.bool_]
+    main: npt.NDArray[np.bool_]
+    pause: Integers
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A division of the sequence: period i goes from `at[i]` to `at[i + 1]`, both places of units."""
+
+    at: Integers
+    sizes: Integers
+    size: float
+    regular: npt.NDArray[np.bool_]
+    crossing: float
+
+    @property
+    def count(self) -> int:
+        return len(self.at)
+
+    @property
+    def whole(self) -> int:
+        """How many periods are regular, less those that are fragments."""
+        return int(self.regular.sum()) - int((2 * self.sizes < self.size).sum())
+
+
+def find_periods(units: Units) -> tuple[Period | None, Period | None]:
+    """The period of the steps, and the longest one of what repeats inside or instead of them; None where there is none.
+
+    The second never has copies to or from the host, although the trace may.
+    """
+    found = _candidates(units)
+    meets_host = [period for period in found if period.crossing >= _CROSSING]
+    inner = [period for period in found if period.crossing < _CROSSING]
+    longest = _longest(inner)
+    if meets_host:
+        return _whole(units, meets_host), longest
+    return (None, longest) if units.crosses.any() else (longest, None)
+
+
+def _candidates(units: Units) -> list[Period]:
+    """The divisions that one kind of unit makes, where they are regular and cover enough of the sequence."""
+    if len(units) < 2:
+        return []
+    events = np.append(0, np.cumsum(units.size))
+    crossed = np.append(0, np.cumsum(units.crosses))
+    order = np.argsort(units.token, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(units.token[order])) + 1)
+    groups.append(np.flatnonzero(units.main))
+    found = (_judged(at, events, crossed) for at in groups if len(at) > 1)
+    return [period for period in found if period is not None]
+
+
+def _judged(at: Integers, events: Integers, crossed: Integers) -> Period | None:
+    sizes = np.diff(events[at])
+    size = float(np.median(sizes))
+    total = int(events[-1])
+    # With two places there is one period to see; the rest of the sequence must be about one more.
+    if size < 2 or total < 1.8 * size:
+        return None
+    regular = np.abs(sizes - size) <= max(2.0, _TOLERANCE * size)
+    if regular.mean() < _SHARE or sizes[regular].sum() < _COVER * total:
+        return None
+    crossing = float((np.diff(crossed[at])[regular] > 0).mean())
+    return Period(at, sizes, size, regular, crossing)
+
+
+def _longest(periods: list[Period]) -> Period | None:
+    """The longest, but a kind of unit that comes three times by chance does not make a period."""
+    often = [period for period in periods if period.count > 3] or periods
+    return max(often, key=lambda period: (period.size, period.count), default=None)
+
+
+def _whole(units: Units, periods: list[Period]) -> Period:
+    """The shortest, unless its irregular periods are regular ones with a head on."""
+    shortest = min(period.size for period in periods)
+    alike = [period for period in periods if period.size <= 1.15 * shortest]
+    chosen = max(alike, key=lambda period: (period.whole, period.count))
+    longer = [period for period in periods if period.size > 1.8 * chosen.size and period.count > 2]
+    if longer and _has_heads(units, chosen, min(longer, key=lambda period: period.size)):
+        return _whole(units, longer)
+    return chosen
+
+
+def _has_heads(units: Units, inner: Period, outer: Period) -> bool:
+    """Whether each outer period has one inner one that holds all that the others hold, and something more.
+
+    Grids count: a prompt among decode steps may run the same kernels, but not of the same size.
+    """
+    odd = np.flatnonzero(~inner.regular & (inner.sizes > inner.size))
+    if abs(len(odd) - outer.count) > 1 + 0.2 * outer.count:
+        return False
+    normal = np.flatnonzero(inner.regular)
+    always = set(units.shape[inner.at[normal[0]] : inner.at[normal[0] + 1]].tolist())
+    for place in normal[1:_MOST_IN_GROUP]:
+        always &= set(units.shape[inner.at[place] : inner.at[place + 1]].tolist())
+    held = [always <= set(units.shape[inner.at[place] : inner.at[place + 1]].tolist()) for place in odd.tolist()]
+    return float(np.mean(held)) >= _CROSSING and float(np.median(inner.sizes[odd])) <= 2.5 * inner.size
+
+
+def beginnings(units: Units, period: Period) -> Integers:
+    """Where in each period the step begins: where the pause before a unit is longest in the median over all periods.
+
+    A place is told by two units in a row that come once in each period: it lies between them or after them. After them,
+    because the next step may begin with something else, as the first decode step after a prompt does.
+    """
+    low, high = int(period.at[0]) + 1, int(period.at[-1]) + 1
+    width = int(units.token.max()) + 1
+    pairs = units.token[:-1] * width + units.token[1:]
+    number = np.searchsorted(period.at, np.arange(low, high), side="left")
+    pause = np.append(units.pause, 0)
+    distinct, where, times = np.unique(pairs[low - 1 : high - 1], return_inverse=True, return_counts=True)
+    order = np.argsort(where, kind="stable")
+    ends = np.cumsum(times)
+    periods = period.count - 1
+    found: list[tuple[float, int, int, int]] = []
+    for candidate in np.flatnonzero((times >= 0.8 * periods) & (times <= periods)).tolist():
+        places = order[ends[candidate] - times[candidate] : ends[candidate]]
+        if len(np.unique(number[places])) < len(places):
+            continue
+        for later in (0, 1):
+            usual = float(np.median(pause[low + places + later]))
+            found.append((usual, int(times[candidate]), int(distinct[candidate]), later))
+    if not found:
+        return period.at
+    # Two places beside the same pause differ little in its length: the one that more periods have is taken.
+    enough = 0.8 * max(usual for usual, *_ in found)
+    *_, pair, later = max((one for one in found if one[0] >= enough), key=lambda one: (one[1], one[0]))
+    begin = np.flatnonzero(pairs == pair) + 1 + later
+    return begin[begin < len(units)]
+
+
+def by_pauses(units: Units) -> Integers | None:
+    """Where steps begin if only layers repeat: at every n-th time that one unit follows another, after a long pause.
+
+    At least four steps must show it, and nearly all of them, and hardly any other place: chance does not do that. Of
+    several such pairs of units the one with the longest pauses is taken, so the step begins at its first launch.
+    """
+    width = int(units.token.max(initial=0)) + 1
+    pairs = units.token[:-1] * width + units.token[1:]
+    order = np.argsort(pairs, kind="stable")
+    groups = np.split(order + 1, np.flatnonzero(np.diff(pairs[order])) + 1)
+    best: tuple[float, Integers] | None = None
+    for places in groups:
+        if 8 <= len(places) <= _MOST_PERIODS and (every := _long_ones(units.pause[places])) is not None:
+            pause = float(np.median(units.pause[places[every]]))
+            if best is None or pause > best[0]:
+                best = pause, places[every]
+    return None if best is None else best[1]
+
+
+def _long_ones(pause: Integers) -> slice | None:
+    """Every n-th pause, if those stand out from the others."""
+    count = len(pause)
+    ordered = np.sort(pause)
+    for together in range(2, min(count // 4, _MOST_IN_GROUP) + 1):
+        long = count // together
+        if ordered[-max(int(0.8 * long), 1)] <= 1.5 * ordered[int(0.95 * (count - long)) - 1]:
+            continue
+        usual = np.percentile(pause[: long * together].reshape(long, together), 20, axis=0)
+        offset = int(np.argmax(usual))
+        others = np.ones(count, bool)
+        others[offset::together] = False
+        if usual[offset] > 1.5 * np.percentile(pause[others], 95):
+            return slice(offset, None, together)
+    return None
