@@ -47,7 +47,11 @@ def _several(strategy: st.SearchStrategy, most: int = 4, least: int = 0) -> st.S
 @st.composite
 def _tables(draw: st.DrawFn) -> blocks.Table:
     columns = draw(
-        _several(st.builds(blocks.Column, texts, st.sampled_from(["left", "right"]), st.integers(0, 3)), 6, 1)
+        _several(
+            st.builds(blocks.Column, texts, st.sampled_from(["left", "right"]), st.integers(0, 3), st.integers(0, 60)),
+            6,
+            1,
+        )
     )
     line = st.builds(
         blocks.Line,

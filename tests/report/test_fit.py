@@ -31,6 +31,12 @@ def test_a_long_name_is_not_broken_while_a_column_can_go() -> None:
     assert fit([words(40, longest=28), number(8, 1)], 34, 2) == Fit((0,), (34,))
 
 
+def test_a_column_goes_rather_than_get_less_than_its_view_asked_for() -> None:
+    counted = Need(90, 5, wraps=True, priority=3, asked=48)
+    assert fit([words(10), number(8), counted], 70, 2) == Fit((0, 1, 2), (10, 8, 48))
+    assert fit([words(10), number(8), counted], 69, 2) == Fit((0, 1), (10, 8))
+
+
 def test_what_must_be_shown_is_squeezed_and_then_given_up() -> None:
     assert fit([words(40), number(8)], 20, 2) == Fit((0, 1), (10, 8))
     assert fit([words(40), number(8)], 19, 2) is None

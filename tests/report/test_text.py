@@ -242,6 +242,13 @@ def test_wide_characters_count_twice() -> None:
     assert lines[2:] == ["内核名称   1.0", "kernel    12.5"]
 
 
+def test_a_title_that_ends_in_a_space_takes_no_column_for_it() -> None:
+    table = Table(
+        tuple(Column(title, "right") for title in ("12345678", "A ", "B", "4444")), (row("1", "2", "3", "4"),)
+    )
+    assert shown(table, width=20).splitlines()[0] == "12345678  A  B  4444"
+
+
 def test_no_line_of_the_sample_page_is_too_long() -> None:
     for width in (20, 40, 60, 80, 120, 160):
         text = render_text(

@@ -59,8 +59,10 @@ class Text:
         return cell_len(self.plain)
 
     def wrapped(self, width: int) -> "list[Text]":
-        """Lines of at most `width` columns, broken at spaces, inside a word only where a word is longer than that."""
-        width = max(width, 2)  # as a wide character needs
+        """Lines of at most `width` columns, broken at spaces, inside a word only where a word is longer than that.
+
+        A wide character takes two columns, so a width of one holds none.
+        """
         if self.width <= width:
             return [self]
         return [self._part(start, end) for start, end in _lines(self.plain, width)] or [Text()]
