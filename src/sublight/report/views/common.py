@@ -155,7 +155,7 @@ def floor_waterfall(limit: DecodeLimit) -> Waterfall:
         total += term.seconds
         sign = "" if term.id == "naive" or term.seconds < 0 else "+"
         steps.append(Step(term.label, term.seconds * 1e3, f"{sign}{show_ms(term.seconds)}"))
-    steps.append(Step("floor", total * 1e3, f"{show_ms(total)} ms", "total"))
+    steps.append(Step("floor", total * 1e3, show_ms(total), "total"))
     return Waterfall("From the naive number to the floor, ms", tuple(steps))
 
 

@@ -194,7 +194,7 @@ def _waterfall(gap: Gap) -> Waterfall:
     rest = gap.unexplained_s
     if rest > 0:
         steps.append(Step("unexplained", rest * 1e3, f"+{show_ms(rest)}", "unknown", "a trace would say"))
-        steps.append(Step("measured", gap.measured_s.known * 1e3, f"{show_ms(gap.measured_s.known)} ms", "total"))
+        steps.append(Step("measured", gap.measured_s.known * 1e3, show_ms(gap.measured_s.known), "total"))
     return Waterfall("From the floor to the measured step, ms", tuple(steps))
 
 

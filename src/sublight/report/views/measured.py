@@ -141,5 +141,5 @@ def measured_waterfall(gap: Gap, trace: Analysis) -> Waterfall:
         left -= remedy.saved_s * 1e3
     # Rows at their floor may hide each other, so single savings need not sum to the whole gap.
     steps.append(Step("the rest, and what overlaps hide", left, f"{left:+,.2f}", "unknown"))
-    steps.append(Step("measured", wall, f"{wall:,.2f} ms", "total"))
+    steps.append(Step("measured", wall, f"{wall:,.2f}", "total"))
     return Waterfall("From the floor to the traced step, ms", tuple(steps))
