@@ -142,6 +142,14 @@ def decode(data: bytes, types: Mapping[str, type[Record]], name: str = "the reco
 _SAVE_HINT = "a file written with --save"
 
 
+def written_at(data: bytes) -> str:
+    """When a record was written, in UTC; "" for what is no record of ours."""
+    try:
+        return msgspec.json.decode(data, type=Envelope).written_at
+    except msgspec.DecodeError:
+        return ""
+
+
 def load(path: Path, types: Mapping[str, type[Record]]) -> Record:
     """A record from a file. Raises InputFileError when it cannot be read, RecordError when it is not a record."""
     try:

@@ -22,10 +22,11 @@ ALLOWED: dict[str, set[str]] = {
     "limits": GROUND | {"facts"},
     "trace": GROUND,
     "gap": GROUND | {"facts", "limits", "trace"},
+    "campaign": GROUND | {"facts", "limits", "trace", "gap"},
     "report.blocks": set(),
-    "report.views": GROUND | {"report.blocks", "facts", "limits", "trace", "gap"},
+    "report.views": GROUND | {"report.blocks", "facts", "limits", "trace", "gap", "campaign"},
     "report": {"errors", "registry", "report.blocks"},
-    "cli": GROUND | {"facts", "limits", "trace", "gap", "report", "report.blocks", "report.views"},
+    "cli": GROUND | {"facts", "limits", "trace", "gap", "campaign", "report", "report.blocks", "report.views"},
     "__main__": {"cli"},
 }
 HEAVY = {"torch", "triton", "pandas"}

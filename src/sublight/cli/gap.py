@@ -16,6 +16,7 @@ from sublight.errors import UsageError
 @click.option("--trace", "trace_file", metavar="FILE", help="A profiler trace of one rank: measured row by row.")
 @click.option("--claimed-floor", metavar="TIME", help='A floor that somebody states: "3.2ms", "309 tok/s".')
 @click.option("--claimed-part", "claimed_parts", multiple=True, metavar="ROWS=TIME", help='"bf16+allreduce=8.9ms".')
+@click.option("--campaign", metavar="DIR", help="Keep the result there, and say which next steps its records close.")
 @output_options
 def command(
     model: str | None,
@@ -23,6 +24,7 @@ def command(
     trace_file: str | None,
     claimed_floor: str | None,
     claimed_parts: tuple[str, ...],
+    campaign: str | None,
     **options: Any,
 ) -> None:
     """The floor of a decode step of MODEL against a measured one: how large is the gap, where it is, what to do next.
@@ -49,6 +51,8 @@ def command(
         claimed_floor = claimed_floor or example.claimed_floor
         claimed_parts = claimed_parts or example.claimed_parts
         options |= {"gpus": example.gpus, "context": str(example.context)}
+    if measured is None and trace_file is None and campaign is not None:
+        measured = _newest(Path(campaign))
     if measured is None and trace_file is None:
         raise UsageError(
             "a gap",
@@ -59,20 +63,45 @@ def command(
     limit = decode_limit(*inputs)
     trace = None if trace_file is None else _analysed(trace_file, inputs)
     step, text = _measured(measured, trace, limit)
-    emit(
-        compare(
-            limit,
-            step,
-            text,
-            floor_claim=claimed_floor,
-            part_claims=claimed_parts,
-            points=sweep(*inputs).points,
-            trace=trace,
-            title=title,
-            source=source,
-        ),
-        options,
+    gap = compare(
+        limit,
+        step,
+        text,
+        floor_claim=claimed_floor,
+        part_claims=claimed_parts,
+        points=sweep(*inputs).points,
+        trace=trace,
+        title=title,
+        source=source,
     )
+    if campaign is not None:
+        _keep(Path(campaign), gap, options)
+        return
+    emit(gap, options)
+
+
+def _newest(folder: Path) -> str | None:
+    """The newest measured step of a campaign, as a path that --measured takes."""
+    from sublight.campaign.folder import read_folder
+    from sublight.report.views import record_types
+
+    gaps = read_folder(folder, record_types()).of("gap")
+    return str(folder / gaps[-1].file) if gaps else None
+
+
+def _keep(folder: Path, gap: Any, options: dict[str, Any]) -> None:
+    """Save the gap into the campaign, and print it with what the folder's records have closed."""
+    from sublight.campaign.findings import close_steps
+    from sublight.campaign.folder import add, read_folder
+    from sublight.gap.compare import with_closed
+    from sublight.report.views import record_types
+
+    types = record_types()
+    read_folder(folder, types)
+    name = add(folder, gap)
+    closed, _ = close_steps(read_folder(folder, types))
+    emit(with_closed(gap, {c.step: f"{c.evidence} ({c.file})" for c in closed}), options)
+    click.echo(f"saved as {folder / name}", err=True)
 
 
 def _analysed(path: str, inputs: tuple[Any, ...]) -> Any:

@@ -40,6 +40,7 @@ class Gap(Record, frozen=True, kw_only=True):
         steps: what to measure next.
         trace: the measured step taken apart, where a trace was given; then `rows` joins it with the floor, and
             `remedies` says what to change first.
+        closed: next steps, by id, that a record of the campaign answers, and how.
         points: the floor over batch sizes, for whoever asks what more requests at once would cost.
     """
 
@@ -61,6 +62,7 @@ class Gap(Record, frozen=True, kw_only=True):
     trace: Analysis | None = None
     rows: tuple[MeasuredRow, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    closed: dict[str, str] = msgspec.field(default_factory=dict)
     source: str = ""
 
     @property
@@ -146,6 +148,11 @@ def compare(
         remedies=remedies(limit, rows, trace) if trace is not None else (),
         source=source,
     )
+
+
+def with_closed(gap: Gap, closed: dict[str, str]) -> Gap:
+    """The same gap, with next steps marked that other records answer."""
+    return msgspec.structs.replace(gap, closed=closed)
 
 
 def _standing(limit: DecodeLimit, measured_s: float, trace: Analysis | None) -> Standing:

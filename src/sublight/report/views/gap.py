@@ -289,6 +289,10 @@ def _next(gap: Gap) -> list[Block]:
             span = f"up to {show_ms(high)}"
         else:
             span = f"{show_ms(low)}-{show_ms(high)}"
+        if step.id in gap.closed:
+            done = Cell(f"closed: {step.title}", "good", gap.closed[step.id])
+            lines.append(Line((Cell(str(number)), done, Cell(span), Cell("answered", "good"))))
+            continue
         lines.append(
             Line(
                 (
@@ -301,6 +305,9 @@ def _next(gap: Gap) -> list[Block]:
         )
     blocks.append(Table(columns, tuple(lines)))
     for number, step in enumerate(gap.steps, 1):
+        if step.id in gap.closed:
+            blocks.append(Paragraph(f"{number}. closed: {gap.closed[step.id]}", "good"))
+            continue
         blocks.append(Paragraph(f"{number}. {step.why}" + (f" [{step.source}]" if step.source else "")))
         if step.command:
             blocks.append(Code(step.command))

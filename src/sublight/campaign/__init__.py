@@ -1,0 +1,1 @@
+"""A campaign: a folder of records and notes, and what they say together."""

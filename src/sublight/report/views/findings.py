@@ -1,0 +1,90 @@
+"""The findings page of a campaign."""
+
+from sublight.campaign.findings import Findings
+from sublight.campaign.note import Note as CampaignNote
+from sublight.report.blocks import (
+    Block,
+    Cell,
+    Code,
+    Column,
+    Document,
+    Heading,
+    Headline,
+    Line,
+    Listing,
+    Note,
+    Paragraph,
+    Table,
+)
+from sublight.report.views.gap import gap_document
+from sublight.units import show_ms, show_ratio, show_time
+
+
+def findings_document(found: Findings) -> Document:
+    """Where the campaign stands, how it got there, what did not help, and the newest gap in full."""
+    blocks: list[Block] = [Paragraph(f"As of {found.date}", "muted")]
+    if found.marks:
+        first, last = found.marks[0], found.marks[-1]
+        figures = [
+            ("step now", show_time(last.measured_s), last.what),
+            ("floor", show_time(last.floor_s), f"{show_ratio(last.ratio)} above it"),
+        ]
+        if len(found.marks) > 1:
+            gained = first.measured_s / last.measured_s
+            figures.append(("since the first", show_ratio(gained), f"it was {show_time(first.measured_s)}"))
+        blocks.append(Headline(tuple(figures)))
+        blocks += [Heading("Measured steps"), _marks(found)]
+    if found.closed:
+        items = tuple(Cell(f"{c.title}: {c.evidence} ({c.file})", "good") for c in found.closed)
+        blocks += [Heading("Closed"), Listing(items)]
+    if found.open:
+        blocks.append(Heading("Still to measure"))
+        for step in found.open:
+            high = show_ms(step.explains_high_s)
+            blocks.append(Paragraph(f"{step.title}: would explain up to {high} ms. {step.why}."))
+            if step.command:
+                blocks.append(Code(step.command))
+    negative = [n for n in found.notes if n.kind == "negative result"]
+    if negative:
+        blocks += [Heading("What did not help"), Listing(tuple(Cell(f"{n.text} ({n.file})") for n in negative))]
+    remarks = [n for n in found.notes if n.kind == "remark"]
+    if remarks:
+        blocks += [Heading("Remarks"), Listing(tuple(Cell(f"{n.text} ({n.file})") for n in remarks))]
+    blocks += [Note(f"Left out: {reason}", "warn") for reason in found.left_out]
+    if found.latest is not None:
+        newest = gap_document(found.latest)
+        blocks += [Heading("The newest gap"), *newest.blocks]
+    return Document(found.title, tuple(blocks), "Sublight: findings of a campaign")
+
+
+def _marks(found: Findings) -> Table:
+    columns = (
+        Column("when"),
+        Column("step ms", "right"),
+        Column("floor ms", "right"),
+        Column("ratio", "right"),
+        Column("what", "left", 1),
+        Column("file", "left", 2),
+    )
+    lines = [
+        Line(
+            (
+                Cell(mark.written_at.replace("T", " ").removesuffix("Z")),
+                Cell(show_ms(mark.measured_s)),
+                Cell(show_ms(mark.floor_s)),
+                Cell(show_ratio(mark.ratio)),
+                Cell(mark.what + (", with a trace" if mark.by_trace else "")),
+                Cell(mark.file, "muted"),
+            )
+        )
+        for mark in found.marks
+    ]
+    return Table(columns, tuple(lines))
+
+
+def note_document(note: CampaignNote) -> Document:
+    """A note by itself."""
+    blocks: list[Block] = [Paragraph(note.text)]
+    if note.closes:
+        blocks.append(Paragraph(f"Closes: {', '.join(note.closes)}", "muted"))
+    return Document(note.kind.capitalize(), tuple(blocks), "Sublight: note")
