@@ -3,6 +3,7 @@
 import msgspec
 import numpy as np
 
+from sublight.trace.classify import own_name
 from sublight.trace.events import Trace
 from sublight.trace.labels import Labels
 from sublight.trace.refine import events_of
@@ -92,3 +93,15 @@ def step_events(trace: Trace, step: Step, labels: Labels) -> StepEvents:
         names=tuple(gpu.names[i] for i in name_ids.tolist()),
         moments=tuple(Moment(*values) for values in zip(*columns, strict=True)),
     )
+
+
+_SHORT = 60
+_WRAPPERS = ("device_kernel", "Kernel2", "kernel")  # what CUTLASS calls every kernel; the arguments tell them apart
+
+
+def short_name(name: str) -> str:
+    """A kernel's own name, for a line of text; of a bare wrapper, what it wraps."""
+    own = own_name(name) or name
+    if own.rsplit("::", 1)[-1] in _WRAPPERS and "<" in name:
+        own = own_name(name.split("<", 1)[1]) or own
+    return own if len(own) <= _SHORT else own[: _SHORT - 3] + "..."

@@ -9,7 +9,7 @@ import numpy as np
 from sublight.trace.breakdown import Breakdown
 from sublight.trace.events import Trace
 from sublight.trace.idle import IdleKind
-from sublight.trace.kernels import KernelTime
+from sublight.trace.kernels import KernelTime, short_name
 from sublight.trace.phases import Phase
 from sublight.trace.steps import Step, Steps
 from sublight.units import show_count, show_percent, show_time
@@ -79,7 +79,7 @@ def _few_blocks(seen: Seen) -> Iterable[Oddity]:
             continue  # too short to be worth spreading out
         yield Oddity(
             "few-blocks",
-            f"{_short(kernel.name)} runs {kernel.blocks} block{'s' if kernel.blocks > 1 else ''} on {sms} SMs",
+            f"{short_name(kernel.name)} runs {kernel.blocks} block{'s' if kernel.blocks > 1 else ''} on {sms} SMs",
             f"{show_time(mean)} x {kernel.calls} calls = {show_time(kernel.summed_ns * 1e-9)} of the step",
             min(kernel.summed_ns, _exposed(seen, kernel.row) or kernel.summed_ns),
             "a kernel that splits its work over the card (split-KV attention, split-K GEMM), or another backend",
@@ -153,7 +153,7 @@ def _short_kernels(seen: Seen) -> Iterable[Oddity]:
             "short-kernels",
             f"{show_count(calls)} kernels run under {_SHORT_NS // 1000} us",
             f"{show_percent(calls / seen.step.kernels)} of the launches, {show_time(total * 1e-9)} together; most "
-            f"often {_short(max(short, key=lambda k: k.calls).name)}",
+            f"often {short_name(max(short, key=lambda k: k.calls).name)}",
             total,
             "fusion: each costs a launch gap beside its own time",
         )
@@ -205,10 +205,3 @@ def _flags(seen: Seen) -> Iterable[Oddity]:
             0,
             "they are left out of the median; --step shows one of them",
         )
-
-
-def _short(name: str) -> str:
-    from sublight.trace.classify import own_name
-
-    own = own_name(name) or name
-    return own if len(own) <= 60 else own[:57] + "..."

@@ -16,8 +16,8 @@ from sublight.report.blocks import (
 )
 from sublight.rows import ROWS
 from sublight.trace.analysis import Analysis
-from sublight.trace.classify import own_name
 from sublight.trace.idle import IdleKind
+from sublight.trace.kernels import short_name
 from sublight.units import show_count, show_percent, show_time
 
 _MOST_KERNELS = 30
@@ -169,7 +169,7 @@ def kernels_table(analysis: Analysis) -> Table:
     lines = [
         Line(
             (
-                Cell(_short(k.name), note=k.name),
+                Cell(short_name(k.name), note=k.name),
                 Cell(row_title(k.row)),
                 Cell(show_count(k.calls)),
                 Cell(_ms(k.summed_ns)),
@@ -206,12 +206,6 @@ def steps_facts(analysis: Analysis) -> Facts:
     if told:
         items.append(("seen", Cell("; ".join(f"{r.note} ({show_count(r.count)})" for r in told))))
     return Facts(tuple(items))
-
-
-def _short(name: str) -> str:
-    """The function's own name; the whole one is in the note."""
-    own = own_name(name) or name
-    return own if len(own) <= 60 else own[:57] + "..."
 
 
 def _ms(ns: float) -> str:

@@ -1,0 +1,201 @@
+"""Traces from outside: a small decode written by hand, added up by hand."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+
+Sublight = Callable[..., Run]
+
+# A dense model of two layers, small enough to count.
+MODEL = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "vocab_size": 4096,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "head_dim": 64,
+    "intermediate_size": 2048,
+    "torch_dtype": "bfloat16",
+}
+NVJET = "nvjet_sm90_tst_64x8_64x16_1x1_v_bz_TNT"
+FLASH = (
+    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloop>>>(int)"
+)
+NORM = "void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*)"
+SILU = "void vllm::act_and_mul_kernel<c10::BFloat16>(c10::BFloat16*)"
+# Name, grid, microseconds, and the gap before it.
+LAYER: list[tuple[str, list[int], float, float]] = [
+    (NORM, [1, 1, 1], 2.0, 1.0),
+    (NVJET, [48, 1, 1], 10.0, 1.0),  # qkv: 3072 columns
+    (FLASH, [16, 1, 1], 20.0, 1.0),
+    (NVJET, [16, 1, 1], 5.0, 1.0),  # o_proj: 1024 columns
+    (NORM, [1, 1, 1], 2.0, 1.0),
+    (NVJET, [64, 1, 1], 12.0, 1.0),  # gate and up: 4096 columns
+    (SILU, [2, 1, 1], 1.5, 1.0),
+    (NVJET, [16, 1, 1], 6.0, 1.0),  # down: 1024 columns
+]
+STEP = [*LAYER, *LAYER, (NORM, [1, 1, 1], 2.0, 1.0), (NVJET, [64, 1, 1], 8.0, 1.0)]  # lm_head: 4096 columns
+BETWEEN_US = 50.0
+STEP_US = sum(us + gap for _, _, us, gap in STEP) - 1.0 + BETWEEN_US
+
+
+def kineto(steps: int = 6, *, marks: bool = True) -> dict[str, Any]:
+    """Steps replayed from one CUDA graph each, with a pause between them."""
+    events: list[dict[str, Any]] = []
+    at = 1000.0
+    for step in range(steps):
+        correlation = 100 + step
+        launch = {
+            "ph": "X",
+            "cat": "cuda_runtime",
+            "name": "cudaGraphLaunch",
+            "pid": 1,
+            "tid": 1,
+            "ts": at - 20,
+            "dur": 5,
+        }
+        events.append(launch | {"args": {"correlation": correlation}})
+        if marks:
+            events.append({"ph": "X", "cat": "user_annotation", "name": f"decode step {step}", "pid": 1, "tid": 1,
+                           "ts": at - 25, "dur": 20})  # fmt: skip
+        first = True
+        for name, grid, us, gap in STEP:
+            at += 0.0 if first else gap
+            first = False
+            events.append({
+                "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": at, "dur": us,
+                "args": {"correlation": correlation, "device": 0, "stream": 7, "grid": grid, "block": [128, 1, 1],
+                         "graph node id": len(events)},
+            })  # fmt: skip
+            at += us
+        at += BETWEEN_US
+    device = {"id": 0, "name": "NVIDIA H200", "numSms": 132, "computeMajor": 9, "computeMinor": 0}
+    return {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(MODEL))
+    (tmp_path / "trace.json").write_text(json.dumps(kineto()))
+    return tmp_path
+
+
+def rows(done: Run) -> dict[str, dict[str, Any]]:
+    return {r["name"]: r for r in json.loads(done.out)["record"]["breakdown"]["rows"]}
+
+
+def test_a_step_to_the_nanosecond(sublight: Sublight, files: Path) -> None:
+    done = sublight("trace", "trace.json", "--model", "./config.json", "--json")
+    assert (done.code, done.err) == (0, "")
+    breakdown = json.loads(done.out)["record"]["breakdown"]
+    assert breakdown["end_ns"] - breakdown["start_ns"] == round(STEP_US * 1000)
+    found = rows(done)
+    expected_us = {
+        "attn.qkv": 2 * 10.0, "attn.core": 2 * 20.0, "attn.o": 2 * 5.0, "mlp.dense": 2 * (12.0 + 1.5 + 6.0),
+        "norms": 5 * 2.0, "head": 8.0,
+    }  # fmt: skip
+    assert {name: row["exposed_ns"] for name, row in found.items()} == {n: us * 1000 for n, us in expected_us.items()}
+    idle = {i["kind"]: i["ns"] for i in breakdown["idle"]}
+    assert idle["launch gap"] == (len(STEP) - 1) * 1000
+    assert sum(idle.values()) == (len(STEP) - 1) * 1000 + BETWEEN_US * 1000
+
+
+def test_annotations_do_not_matter(sublight: Sublight, files: Path) -> None:
+    with_marks = rows(sublight("trace", "trace.json", "--model", "./config.json", "--json"))
+    (files / "bare.json").write_text(json.dumps(kineto(marks=False)))
+    assert rows(sublight("trace", "bare.json", "--model", "./config.json", "--json")) == with_marks
+
+
+def test_compressed_and_from_standard_input(sublight: Sublight, files: Path) -> None:
+    plain = rows(sublight("trace", "trace.json", "--json"))
+    (files / "named.txt").write_bytes(gzip.compress(json.dumps(kineto()).encode()))
+    assert rows(sublight("trace", "named.txt", "--json")) == plain
+
+
+def test_without_a_model_products_stay_unknown(sublight: Sublight, files: Path) -> None:
+    found = rows(sublight("trace", "trace.json", "--json"))
+    assert found["unknown"]["exposed_ns"] == (2 * (10 + 5 + 12 + 6) + 8) * 1000
+    assert "Without --model" in sublight("trace", "trace.json").out
+
+
+def test_any_single_step(sublight: Sublight, files: Path) -> None:
+    chosen = json.loads(sublight("trace", "trace.json", "--step", "2", "--json").out)["record"]["chosen"]
+    assert chosen == 2
+    done = sublight("trace", "trace.json", "--step", "99")
+    assert done.code == 2 and "no step 99" in done.err
+
+
+def test_gap_with_a_trace_joins_floor_and_measured(sublight: Sublight, files: Path) -> None:
+    done = sublight("gap", "./config.json", "--gpus", "h200", "--trace", "trace.json", "--json")
+    assert (done.code, done.err) == (0, "")
+    gap = json.loads(done.out)["record"]
+    assert gap["measured_s"]["value"] == pytest.approx(STEP_US * 1e-6)
+    by_id = {r["id"]: r for r in gap["rows"]}
+    # Two o_proj of 1024 x 1024 in BF16 from memory at 4.8 TB/s.
+    floor = 2 * 1024 * 1024 * 2 / 4.8e12
+    assert by_id["attn.o"]["floor_s"] == pytest.approx(floor)
+    assert by_id["attn.o"]["saved_s"] == pytest.approx(10e-6 - floor)
+    remedies = {r["id"]: r for r in gap["remedies"]}
+    assert gap["remedies"][0]["id"] == "idle-step"
+    assert remedies["gemm-bf16"]["exposed_s"] == pytest.approx((20 + 10 + 8) * 1e-6)
+    saved = [r["saved_s"] for r in gap["remedies"]]
+    assert saved == sorted(saved, reverse=True)
+    text = sublight("gap", "./config.json", "--gpus", "h200", "--trace", "trace.json").out
+    assert "What to do next" in text and "idle between steps" in text
+
+
+def test_a_timed_step_beside_the_traced_one(sublight: Sublight, files: Path) -> None:
+    done = sublight("gap", "./config.json", "--gpus", "h200", "--trace", "trace.json", "--measured", "150us")
+    assert "Timed: 0.15 ms a step" in " ".join(done.out.replace("▌", "").split())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "word"),
+    [
+        ("empty.json", b"", "empty"),
+        ("no.json", b'{"hello": 1}', "trace"),
+        ("text.txt", b"not a trace at all", "trace"),
+        ("report.nsys-rep", b"\x00\x01binary", "nsys export"),
+    ],
+)
+def test_files_that_are_no_trace(sublight: Sublight, files: Path, name: str, content: bytes, word: str) -> None:
+    (files / name).write_bytes(content)
+    done = sublight("trace", name)
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 3 and word in done.err.lower()
+
+
+def test_a_trace_without_steps_says_why(sublight: Sublight, files: Path) -> None:
+    cpu = kineto()
+    cpu["traceEvents"] = [e for e in cpu["traceEvents"] if e["cat"] != "kernel"]
+    (files / "cpu.json").write_text(json.dumps(cpu))
+    done = sublight("trace", "cpu.json")
+    assert done.code == 2 and "Traceback" not in done.err and "GPU" in done.err
+    assert sublight("trace", "none.json").code == 2
+
+
+def test_one_pass_alone_is_shown_as_such(sublight: Sublight, files: Path) -> None:
+    (files / "one.json").write_text(json.dumps(kineto(steps=1)))
+    done = sublight("trace", "one.json")
+    assert done.code == 0 and "one pass only" in done.out
+
+
+def test_a_truncated_trace_is_used_as_far_as_it_goes(sublight: Sublight, files: Path) -> None:
+    text = json.dumps(kineto(steps=8), indent=1)
+    (files / "cut.json").write_text(text[: int(len(text) * 0.8)])
+    done = sublight("trace", "cut.json")
+    assert done.code == 0
+    assert "damaged" in done.out
+
+
+def test_saved_and_shown_again(sublight: Sublight, files: Path) -> None:
+    printed = sublight("trace", "trace.json", "--save", "t.json", "--html", "t.html")
+    assert sublight("show", "t.json").out == printed.out
+    assert "FlashAttnFwdSm90" in (files / "t.html").read_text()
