@@ -1,12 +1,12 @@
 """Small traces put together by hand, in whole nanoseconds that can be added up in the head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from sublight.trace.events import Calls, GpuEvents, Kind, Lane, Launch, Node, Origin, Spans, Thread, Trace
+from sublight.trace.events import Calls, GpuEvents, Kind, Lane, Launch, Origin, Spans, Thread, Trace
 
 KINDS = {"Memcpy": Kind.MEMCPY, "Memset": Kind.MEMSET, "CUDA graph": Kind.GRAPH}
 TO_DEVICE = "Memcpy HtoD (Pinned -> Device)"
@@ -33,11 +33,12 @@ class Small:
         *,
         stream: int = 7,
         device: int = 0,
+        process: str = "",
         correlation: int = 0,
         grid: Grid | None = (4, 1, 1),
     ) -> int:
         """Something on the GPU; gives the time it ends. Memcpy, Memset and whole graphs are told by their names."""
-        self.gpu.append((start, duration, name, Lane(device, stream), correlation, Launch(grid=grid)))
+        self.gpu.append((start, duration, name, Lane(device, stream, process), correlation, Launch(grid=grid)))
         return start + duration
 
     def launched(
@@ -70,8 +71,8 @@ class Small:
     def mark(self, start: int, duration: int, name: str) -> None:
         self.marks.append((start, duration, name))
 
-    def gpu_mark(self, start: int, duration: int, name: str, stream: int = 7) -> None:
-        self.gpu_marks.append((start, duration, name, Lane(0, stream)))
+    def gpu_mark(self, start: int, duration: int, name: str, stream: int = 7, device: int = 0) -> None:
+        self.gpu_marks.append((start, duration, name, Lane(device, stream)))
 
     def trace(self) -> Trace:
         gpu = sorted(self.gpu, key=lambda row: row[0])

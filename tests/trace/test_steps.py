@@ -1,7 +1,10 @@
 """Steps of engines that replay CUDA graphs: one begins where its graph does, whatever else is in the trace."""
 
+from dataclasses import replace
+
 import pytest
 
+from sublight.trace.events import Lane
 from sublight.trace.phases import Phase
 from sublight.trace.steps import Dropped, devices, find_steps
 
@@ -183,7 +186,7 @@ def test_a_step_that_takes_much_longer_is_flagged() -> None:
     assert [one.index for one in found.steps if one.flags] == [3]
     assert found.steps[3].wall_ns == 700
     # The median is 500, and a deviation counts for at least 1 % of it: 200 are 40 of 5.
-    assert found.steps[3].flags[0].endswith("ms longer than the median of the like (40 robust deviations)")
+    assert found.steps[3].flags[0].endswith("ms longer than the median of such steps (40 robust deviations)")
 
 
 def test_each_device_has_its_own_steps() -> None:
@@ -201,6 +204,38 @@ def test_each_device_has_its_own_steps() -> None:
     assert {one.device for one in second.steps} == {1}
     assert [one.kernels for one in second.steps] == [4, 4]
     assert find_steps(trace) == first
+
+
+def test_processes_that_call_their_devices_by_one_number() -> None:
+    small = Small()
+    for start in range(0, 3000, 500):
+        small.graph(start, NODES, process="41")
+    for start in range(0, 2400, 800):
+        small.graph(start, NODES, process="42")
+    trace = small.trace()
+    assert devices(trace) == ((0, "41"), (0, "42"))
+    assert [one.wall_ns for one in find_steps(trace, 0).steps] == [500] * 5
+    found = find_steps(trace, 0, "42")
+    assert [(one.wall_ns, one.kernels, one.process) for one in found.steps] == [(800, 4, "42")] * 2
+    assert found.evidence[-1] == "2 devices or processes in the trace; this is device 0"
+
+
+def test_annotations_of_another_device_are_not_compared_with() -> None:
+    small = Small()
+    for start in range(0, 3000, 500):
+        small.graph(start, NODES, call=False)
+        small.graph(start, NODES, call=False, device=1)
+        small.gpu_mark(start, 400, "ProfilerStep#1", device=1)
+    trace = small.trace()
+    assert find_steps(trace, 1).evidence[1] == "6 ProfilerStep#N annotations agree"
+    assert find_steps(trace, 0).evidence[1] == "no annotations to compare with"
+
+
+def test_a_lane_on_which_nothing_ran_is_no_device() -> None:
+    trace = steps_of(3).trace()
+    lanes = (*trace.gpu.lanes, Lane(3, 7))
+    trace = replace(trace, gpu=replace(trace.gpu, lanes=lanes))
+    assert devices(trace) == ((0, ""),)
 
 
 def test_a_device_that_is_not_there() -> None:

@@ -1,5 +1,7 @@
 """What holds for the steps of any trace."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,7 +66,7 @@ def marked(draw: st.DrawFn, small: Small) -> Small:
     return small
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.one_of(heaps(), engines()))
 def test_annotations_do_not_matter(small: Small) -> None:
     trace = small.trace()
@@ -75,7 +77,7 @@ def test_annotations_do_not_matter(small: Small) -> None:
         assert one.evidence[0] == other.evidence[0]
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.one_of(heaps(), engines()))
 def test_steps_tile_the_time_and_the_rows(small: Small) -> None:
     trace = small.trace()
@@ -93,7 +95,7 @@ def test_steps_tile_the_time_and_the_rows(small: Small) -> None:
             within = np.flatnonzero(mine & (gpu.start >= step.start_ns) & (gpu.start < end))
             assert within.tolist() == [row for row in range(step.first, step.last) if mine[row]]
             assert gpu.start[within[0]] == step.start_ns
-        for one, following in zip(steps, steps[1:], strict=False):
+        for one, following in pairwise(steps):
             assert (one.end_ns, one.last) == (following.start_ns, following.first)
         if steps:
             covered = [*((d.first, d.last) for d in found.dropped), (steps[0].first, steps[-1].last)]

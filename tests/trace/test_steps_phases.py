@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from sublight.trace.events import Launch
 from sublight.trace.phases import Phase
 from sublight.trace.steps import find_steps
 
@@ -58,17 +59,9 @@ def test_decode_steps_make_the_median_however_few_they_are() -> None:
 
 def test_one_wide_kernel_does_not_make_a_prompt() -> None:
     small = eager(*"dddd", names=("gemm",) * 9 + ("vocabulary",))
-    small.gpu = [
-        (*row[:5], replace_grid(row, (1187, 1, 1))) if row[2] == "vocabulary" else row  # one of ten kernels
-        for row in small.gpu
-    ]
+    wide = Launch(grid=(1187, 1, 1))
+    small.gpu = [(*row[:5], wide if row[2] == "vocabulary" else row[5]) for row in small.gpu]  # one of ten kernels
     assert phases(small) == "ddd"
-
-
-def replace_grid(row: tuple[object, ...], grid: Grid) -> object:
-    from sublight.trace.events import Launch
-
-    return Launch(grid=grid)
 
 
 def test_a_short_prompt_among_decode_steps() -> None:
@@ -97,6 +90,20 @@ def test_a_larger_batch_is_no_prompt() -> None:
 )
 def test_names_are_hints_where_grids_are_not_known(name: str, phase: str) -> None:
     assert phases(eager(*"dddd", grid=None, names=("gemm", name))) == phase * 3
+
+
+def replays(*blocks: int) -> str:
+    small = Small()
+    for number, count in enumerate(blocks):
+        start = 1000 + 500 * number
+        small.graph(start, [(30 * place, 20, "gemm") for place in range(6)], grid=(count, 1, 1))
+        small.launched(start + 300, 10, TO_HOST)
+    return phases(small)
+
+
+def test_wide_replays_are_large_batches_unless_others_are_narrow() -> None:
+    assert replays(600, 600, 600, 600) == "ddd"
+    assert replays(16, 16, 600, 16, 16) == "ddpd"
 
 
 def test_names_do_not_count_where_grids_are_known() -> None:
@@ -179,6 +186,6 @@ def test_annotations_of_something_else_are_not_mentioned() -> None:
     assert find_steps(small.trace()).evidence[-1] == "no annotations to compare with"
 
 
-def test_the_trace_has_columns_to_strip() -> None:
+def test_without_calls_the_same_steps_are_found() -> None:
     trace = eager(*"dddd").trace()
     assert find_steps(replace(trace, calls=Small().trace().calls)).steps == find_steps(trace).steps

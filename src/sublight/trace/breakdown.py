@@ -198,10 +198,9 @@ class _Parts:
         self._end = np.array([step.end_ns for step in steps], np.int64)
         shown, self.names = labels.shown()
         # What ended before the first step, or began after the last, needs no look.
-        span = slice(
-            int(np.searchsorted(line.reached, self._begin[0], side="right")),
-            int(np.searchsorted(line.start, self._end[-1], side="left")),
-        )
+        runs_in = np.searchsorted(line.reached, self._begin[0], side="right")
+        begins_in, behind = np.searchsorted(line.start, [self._begin[0], self._end[-1]], side="left")
+        span = slice(int(min(runs_in, begins_in)), int(behind))
         self._rows, self._start, self._stop = line.rows[span], line.start[span], line.end[span]
         self._part = shown[self._rows]
         segments = _segments(self._start, self._stop, self._part, self._begin, self._end)

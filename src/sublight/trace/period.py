@@ -15,16 +15,21 @@ Distances are counted in GPU events and compared with a tolerance, so a kernel m
 that come a little earlier or later, and some steps of another sort in between do not hide the rest.
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from sublight.trace.events import Kind, Trace
+from sublight.trace.idle import Integers, Timeline
+
 _TOLERANCE = 0.1
 _SHARE, _COVER, _CROSSING = 0.6, 0.4, 0.8
 _MOST_IN_GROUP = 256
 _MOST_PERIODS = 8192
+_HOST_COPY = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
+_WHOLE_GRAPH = 1000  # events that the longest graph counts for where graphs were recorded as single rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,54 @@ class Period:
     def whole(self) -> int:
         """How many periods are regular, less those that are fragments."""
         return int(self.regular.sum()) - int((2 * self.sizes < self.size).sum())
+
+
+def units_of(trace: Trace, line: Timeline) -> tuple[Units, Integers]:
+    """The sequence of units, and the place of each unit's first event."""
+    gpu = trace.gpu
+    name, replays = gpu.name[line.rows].astype(np.int64), int(line.replay.max(initial=0))
+    first = np.full(replays + 1, -1, np.int64)
+    first[line.replay[::-1]] = np.arange(len(line))[::-1]
+    at = np.sort(np.append(np.flatnonzero(line.replay == 0), first[1:]))
+    replay = line.replay[at]
+    in_graph = replay > 0
+    # Replays are equal if they hold equally many events, and equal sums of two odd weights of their names.
+    numbers = np.arange(len(gpu.names))
+    weights = (np.ones(len(numbers)), numbers * 7919 % 104_729, (numbers + 1) ** 2 * 6007 % 1_299_709)
+    sums = np.stack([np.bincount(line.replay, weight[name], replays + 1) for weight in weights])
+    graph = np.unique(sums[:, 1:], axis=1, return_inverse=True)[1].reshape(-1)
+    token = name[at]
+    token[in_graph] = len(gpu.names) + graph[replay[in_graph] - 1]
+    size = np.where(in_graph, sums[0].astype(np.int64)[replay], 1)
+    _weigh_whole_graphs(size, token, np.equal(gpu.kind[line.rows[at]], Kind.GRAPH), gpu.duration[line.rows[at]])
+    grids = {grid: number for number, grid in enumerate(dict.fromkeys(launch.grid for launch in gpu.launches))}
+    grid = np.array([grids[launch.grid] for launch in gpu.launches], np.int64)[gpu.launch[line.rows[at]]]
+    host_copy = np.array([bool(_HOST_COPY.search(name)) for name in gpu.names], bool)[name[at]]
+    return Units(
+        token=token,
+        shape=token * len(grids) + np.where(in_graph, 0, grid),
+        size=size,
+        crosses=host_copy & np.equal(gpu.kind[line.rows[at]], Kind.MEMCPY) & ~in_graph,
+        main=in_graph & (2 * size >= size[in_graph].max(initial=0)),
+        pause=_pauses(line)[at],
+    ), at
+
+
+def _weigh_whole_graphs(size: Integers, token: Integers, whole: npt.NDArray[np.bool_], duration: Integers) -> None:
+    """A graph recorded as one row counts for many events, by how long it usually takes beside the longest."""
+    tokens = np.unique(token[whole]).tolist()
+    usual = {one: max(float(np.median(duration[whole & (token == one)])), 1.0) for one in tokens}
+    for one in tokens:
+        size[whole & (token == one)] = max(1, round(_WHOLE_GRAPH * usual[one] / max(usual.values())))
+
+
+def _pauses(line: Timeline) -> Integers:
+    """How long the host waited with the launch of each event; how long the device was idle, if calls are missing."""
+    if np.mean(line.call_start >= 0) >= 0.9:
+        begin, reached = line.call_start, np.maximum.accumulate(line.call_end)
+    else:
+        begin, reached = line.start, line.reached
+    return np.append(0, np.maximum(begin[1:] - reached[:-1], 0))
 
 
 def find_periods(units: Units) -> tuple[Period | None, Period | None]:

@@ -1,9 +1,10 @@
 """What sort of step each one is, and which differ from the others of their sort.
 
-Decided from the kernels. A step that replays a CUDA graph is a decode step, because engines replay nothing else as a
-whole. Of the others, prefill shows in the grids: a prompt of hundreds of tokens gives norms, copies and activations
-hundreds of blocks, where decode gives one block a request. Only where grids are not known do the names of kernels
-count, as hints: makers call attention kernels "prefill" also where they decode.
+Decided from the kernels. Prefill shows in the grids: a prompt of hundreds of tokens gives norms, copies and activations
+hundreds of blocks, where decode gives one block a request. A step that replays a CUDA graph is a decode step in any
+case, because engines replay hardly anything else as a whole and large batches are wide too; only beside narrow replays
+is a wide one prefill. Where grids are not known the names of kernels count, as hints and no more: makers call attention
+kernels "prefill" also where they decode.
 """
 
 from dataclasses import dataclass
@@ -94,15 +95,16 @@ def features(trace: Trace, line: Timeline, starts: Integers) -> Features:
 def phases(found: Features) -> list[Phase]:
     """The phase of each step."""
     narrow = np.isnan(found.wide) | (found.wide < _WIDE_SHARE)
-    # What decode steps look like: replays if there are any, else the narrow ones.
-    sure = found.replayed if found.replayed.any() else narrow
+    # What decode steps look like: narrow replays if there are any, else replays, else the narrow ones.
+    choices = (found.replayed & narrow, found.replayed, narrow)
+    sure = next((choice for choice in choices if choice.any()), narrow)
     usual_kernels = float(np.median(found.kernels))
     usual_shapes = np.median(found.shapes[sure], axis=0) if sure.any() else np.zeros(_BINS)
     usual_level = float(np.median(found.level[sure])) if sure.any() else np.inf
     result = []
     for place in range(len(found.kernels)):
         alike = _differing(found.shapes[place], usual_shapes) <= 0.25
-        if found.replayed[place]:
+        if found.replayed[place] and (narrow[place] or sure[place]):
             result.append(Phase.DECODE)
         elif found.kernels[place] < 0.2 * usual_kernels:
             result.append(Phase.OTHER)
@@ -132,14 +134,14 @@ def flags(found: Features, phase: list[Phase], captured: npt.NDArray[np.bool_]) 
             for place in alike[np.abs(wall - middle) > _DEVIATIONS * deviation].tolist():
                 word = "longer" if found.wall[place] > middle else "shorter"
                 result[place].append(
-                    f"{abs(float(found.wall[place]) - middle) / 1e6:.3f} ms {word} than the median of the like "
+                    f"{abs(float(found.wall[place]) - middle) / 1e6:.3f} ms {word} than the median of such steps "
                     f"({abs(float(found.wall[place]) - middle) / deviation:.0f} robust deviations)"
                 )
     return [tuple(reasons) for reasons in result]
 
 
 def _differences(found: Features, steps: Integers) -> list[list[str]]:
-    """Each step beside the commonest sort: the commonest graph, of these the commonest number of kernels, of these names.
+    """Each step beside the commonest sort: the commonest graph, of these the commonest count, of these the names.
 
     One after the other, so that what all are compared with is one sort of step and no mixture of two.
     """

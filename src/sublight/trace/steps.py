@@ -24,18 +24,16 @@ import numpy.typing as npt
 
 from sublight.trace.events import Kind, Spans, Trace
 from sublight.trace.idle import Integers, Timeline, timeline
-from sublight.trace.period import Period, Units, beginnings, by_pauses, find_periods
+from sublight.trace.period import Period, Units, beginnings, by_pauses, find_periods, units_of
 from sublight.trace.phases import Phase, features, flags, phases
 from sublight.units import show_count
 
-_HOST_COPY = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
 _CAPTURE = re.compile(r"\w*(StreamBeginCapture|GraphInstantiate)")
 _STEP_MARK = re.compile(
     r"ProfilerStep|(?<![a-z])step(?![a-z])|execute_(context|new|model)|forward_step|decode|prefill|iteration",
     re.IGNORECASE,
 )
 _COUNTED_PROMPTS = re.compile(r"execute_(?:context|new)_(\d+)|(\d+) ctx req")
-_WHOLE_GRAPH = 1000  # events that the longest graph counts for where graphs were recorded as single rows
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -113,16 +111,22 @@ def devices(trace: Trace) -> tuple[tuple[int, str], ...]:
     events: Counter[tuple[int, str]] = Counter()
     for lane, count in zip(trace.gpu.lanes, np.bincount(trace.gpu.lane, minlength=len(trace.gpu.lanes)), strict=True):
         events[lane.device, lane.process] += int(count)
-    return tuple(key for key, _ in sorted(events.items(), key=lambda item: (-item[1], item[0])))
+    there = ((count, key) for key, count in events.items() if count)
+    return tuple(key for _, key in sorted(there, key=lambda item: (-item[0], item[1])))
 
 
-def find_steps(trace: Trace, device: int | None = None) -> Steps:
+def find_steps(trace: Trace, device: int | None = None, process: str | None = None) -> Steps:
     """The steps of one device, of the one with the most events if none is named.
 
     Where there are none this is no error: `Steps.evidence` says why.
+
+    Args:
+        trace: what ran.
+        device: whose steps.
+        process: of which process, where several in the trace call different devices by one number.
     """
     known = devices(trace)
-    key = next((key for key in known if device in (None, key[0])), None)
+    key = next((key for key in known if device in (None, key[0]) and process in (None, key[1])), None)
     if key is None:
         there = ", ".join(str(number) for number, _ in known) or "none"
         asked = "the GPU" if device is None else f"device {device}"
@@ -134,7 +138,8 @@ def find_steps(trace: Trace, device: int | None = None) -> Steps:
     times = np.append(line.start, line.reached[-1])[begin]
     begin = np.unique(np.where(begin < len(line), np.searchsorted(line.start, times, side="left"), begin))
     if len(begin) < 2 or times[0] == times[-1]:
-        return Steps(*key, (), "none", (*evidence, *note))
+        why = evidence[0] if how == "none" else f"no steps: {evidence[0]}, of which none ends within the trace"
+        return Steps(*key, (), "none", (why, *note))
     steps = _steps(trace, line, begin, key)
     alike = sorted(_alike(steps), key=lambda step: (step.wall_ns, step.index))
     middle, tenth = (len(alike) - 1) // 2, (len(alike) - 1) // 10
@@ -149,58 +154,9 @@ def find_steps(trace: Trace, device: int | None = None) -> Steps:
     )
 
 
-def _units(trace: Trace, line: Timeline) -> tuple[Units, Integers]:
-    """The sequence of units, and the place of each unit's first event."""
-    gpu = trace.gpu
-    name, replays = gpu.name[line.rows].astype(np.int64), int(line.replay.max(initial=0))
-    first = np.full(replays + 1, -1, np.int64)
-    first[line.replay[::-1]] = np.arange(len(line))[::-1]
-    at = np.sort(np.append(np.flatnonzero(line.replay == 0), first[1:]))
-    replay = line.replay[at]
-    in_graph = replay > 0
-    # Replays are equal if they hold equally many events, and equal sums of two random weights of their names.
-    weights = np.append(
-        np.ones((1, len(gpu.names))), np.random.default_rng(0).integers(1, 1 << 20, (2, len(gpu.names))), axis=0
-    )
-    sums = np.stack([np.bincount(line.replay, weight[name], replays + 1) for weight in weights])
-    graph = np.unique(sums[:, 1:], axis=1, return_inverse=True)[1].reshape(-1)
-    token = name[at]
-    token[in_graph] = len(gpu.names) + graph[replay[in_graph] - 1]
-    size = np.where(in_graph, sums[0].astype(np.int64)[replay], 1)
-    _weigh_whole_graphs(size, token, np.equal(gpu.kind[line.rows[at]], Kind.GRAPH), gpu.duration[line.rows[at]])
-    grids = {grid: number for number, grid in enumerate(dict.fromkeys(launch.grid for launch in gpu.launches))}
-    grid = np.array([grids[launch.grid] for launch in gpu.launches], np.int64)[gpu.launch[line.rows[at]]]
-    host_copy = np.array([bool(_HOST_COPY.search(name)) for name in gpu.names], bool)[name[at]]
-    return Units(
-        token=token,
-        shape=token * len(grids) + np.where(in_graph, 0, grid),
-        size=size,
-        crosses=host_copy & np.equal(gpu.kind[line.rows[at]], Kind.MEMCPY) & ~in_graph,
-        main=in_graph & (2 * size >= size[in_graph].max(initial=0)),
-        pause=_pauses(line)[at],
-    ), at
-
-
-def _weigh_whole_graphs(size: Integers, token: Integers, whole: npt.NDArray[np.bool_], duration: Integers) -> None:
-    """A graph recorded as one row counts for many events, by how long it usually takes beside the longest."""
-    tokens = np.unique(token[whole]).tolist()
-    usual = {one: max(float(np.median(duration[whole & (token == one)])), 1.0) for one in tokens}
-    for one in tokens:
-        size[whole & (token == one)] = max(1, round(_WHOLE_GRAPH * usual[one] / max(usual.values())))
-
-
-def _pauses(line: Timeline) -> Integers:
-    """How long the host waited with the launch of each event; how long the device was idle, if calls are missing."""
-    if np.mean(line.call_start >= 0) >= 0.9:
-        begin, reached = line.call_start, np.maximum.accumulate(line.call_end)
-    else:
-        begin, reached = line.start, line.reached
-    return np.append(0, np.maximum(begin[1:] - reached[:-1], 0))
-
-
 def _cut(trace: Trace, line: Timeline) -> tuple[Integers, str, tuple[str, ...]]:
     """Places in the timeline where steps begin and the last ends, how they were found, and the evidence for them."""
-    units, at = _units(trace, line)
+    units, at = units_of(trace, line)
     period, inner = find_periods(units)
     no_graph = () if line.replay.any() else ("no CUDA graph replay",)
     if period is not None and (begin := _graph_starts(units, period)) is not None:
@@ -330,6 +286,7 @@ def _agreement(trace: Trace, line: Timeline, begin: Integers, steps: tuple[Step,
     inside = begin[begin < len(line)]
     by_launch = bool((line.call_start[inside] >= 0).all()) and len(trace.marks) > 0
     marks, moments = (trace.marks, line.call_start[inside]) if by_launch else (trace.gpu_marks, line.start[inside])
+    marks = _of(marks, steps[0])
     if begin[-1] == len(line):
         moments = np.append(moments, line.reached[-1])
     groups: dict[str, list[int]] = {}
@@ -339,6 +296,8 @@ def _agreement(trace: Trace, line: Timeline, begin: Integers, steps: tuple[Step,
     said = []
     for name, numbers in groups.items():
         chosen = np.isin(marks.name, numbers)
+        if not chosen.any():
+            continue
         if not by_launch:
             # On the GPU an annotation appears once on each stream that it reaches.
             chosen &= marks.place == np.argmax(np.bincount(marks.place[chosen]))
@@ -350,6 +309,18 @@ def _agreement(trace: Trace, line: Timeline, begin: Integers, steps: tuple[Step,
     said.sort()
     sentences = [sentence for unlike, _, sentence in said if unlike == said[0][0]][:2]
     return (*sentences, *_phases_said(marks, moments, steps)) or ("no annotations to compare with",)
+
+
+def _of(marks: Spans, step: Step) -> Spans:
+    """The annotations of the process and, on a GPU, of the device."""
+    mine = [
+        place.process == step.process and getattr(place, "device", step.device) == step.device for place in marks.places
+    ]
+    if all(mine):
+        return marks
+    kept = np.array(mine, bool)[marks.place]
+    columns = {name: getattr(marks, name)[kept] for name in ("start", "duration", "name", "place", "external")}
+    return Spans(**columns, names=marks.names, places=marks.places)
 
 
 def _sentence(name: str, marks: int, in_step: Integers) -> str:
@@ -368,7 +339,7 @@ def _phases_said(marks: Spans, moments: Integers, steps: tuple[Step, ...]) -> tu
     """Whether annotations that name a phase name the one that the kernels show."""
     said = [_phase_said(name) for name in marks.names]
     names_phase = np.array([phase is not None for phase in said], bool)
-    telling = np.flatnonzero(names_phase[marks.name] if len(marks) else names_phase)
+    telling = np.flatnonzero(names_phase[marks.name])
     start, end = marks.start[telling], marks.end[telling]
     same = other = 0
     for step, begin, stop in zip(steps, moments, np.append(moments, marks.end.max(initial=0))[1:], strict=False):
