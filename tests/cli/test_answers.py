@@ -30,6 +30,29 @@ def test_gap_without_arguments_is_the_bundled_campaign(sublight: Sublight) -> No
     assert "weights that every rank holds whole 2.06 ms" in " ".join(done.out.split())
 
 
+def test_gap_without_arguments_shows_the_same_model_with_a_trace(sublight: Sublight) -> None:
+    """A slice of a real run: one TP8 rank of GLM-5-NVFP4 on an H200, 16.42 ms timed."""
+    gap = json.loads(sublight("gap", "--json").out)["record"]["beside"]
+    assert gap["trace"]["breakdown"]["end_ns"] - gap["trace"]["breakdown"]["start_ns"] == pytest.approx(
+        17.29e6, rel=1e-3
+    )
+    assert gap["trace"]["unresolved"] == ""
+    rows = {r["id"]: r for r in gap["rows"]}
+    # Sparse attention first, by what it could give back; then the BF16 products; then idle between graph nodes.
+    remedies = {r["id"]: r for r in gap["remedies"]}
+    assert list(remedies)[:3] == ["attention", "gemm-bf16", "idle-launch"]
+    assert remedies["attention"]["saved_s"] * 1e3 == pytest.approx(5.1, abs=0.1)
+    assert remedies["gemm-bf16"]["exposed_s"] * 1e3 == pytest.approx(4.0, abs=0.1)
+    assert remedies["idle-launch"]["saved_s"] * 1e3 == pytest.approx(1.9, abs=0.05)
+    # The shared expert runs beside the routed ones: 2.5 ms of kernels, 0.25 ms of wall time.
+    assert rows["moe.shared"]["summed_s"] * 1e3 == pytest.approx(2.51, abs=0.03)
+    assert rows["moe.shared"]["exposed_s"] * 1e3 == pytest.approx(0.25, abs=0.02)
+    assert gap["limit"]["totals"]["rows_s"] * 1e3 == pytest.approx(2.19, abs=0.01)
+    assert "unknown" not in rows
+    few = next(o for o in gap["trace"]["oddities"] if o["id"] == "few-blocks")
+    assert few["title"].startswith("sm90::fwd::sparse_attn_fwd_kernel runs 1 block on 132 SMs")
+
+
 def test_limit_prints_three_labelled_totals(sublight: Sublight) -> None:
     done = sublight(*LIMIT)
     assert (done.code, done.err) == (0, "")

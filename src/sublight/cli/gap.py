@@ -36,23 +36,26 @@ def command(
     sublight gap glm-5-nvfp4 --gpus 8xrtx-pro-6000-server --measured 21ms --context 32k
     sublight gap glm-5-nvfp4 --gpus 8xh200 --trace rank0.json.gz
     """
+    if model is None:
+        if measured is not None or trace_file is not None or options["gpus"]:
+            raise UsageError("a gap", "no model was named", "sublight gap glm-5-nvfp4 --gpus 8xb200 --measured 12ms")
+        gap = _example(claimed_floor, claimed_parts, options)
+    else:
+        if measured is None and trace_file is None and campaign is not None:
+            measured = _newest(Path(campaign))
+        gap = _compared(model, measured, trace_file, options, floor_claim=claimed_floor, part_claims=claimed_parts)
+    if campaign is not None:
+        _keep(Path(campaign), gap, options)
+        return
+    emit(gap, options)
+
+
+def _compared(model: str, measured: str | None, trace_file: str | None, options: dict[str, Any], **words: Any) -> Any:
+    """The gap of one model, card and workload. `words` are what `compare` takes besides."""
     from sublight.gap.compare import compare
     from sublight.limits.decode import decode_limit
     from sublight.limits.sweep import sweep
 
-    title = source = ""
-    if model is None:
-        if measured is not None or trace_file is not None or options["gpus"]:
-            raise UsageError("a gap", "no model was named", "sublight gap glm-5-nvfp4 --gpus 8xb200 --measured 12ms")
-        from sublight.gap.example import bundled_example
-
-        example = bundled_example()
-        model, measured, title, source = example.model, example.measured, example.title, example.source
-        claimed_floor = claimed_floor or example.claimed_floor
-        claimed_parts = claimed_parts or example.claimed_parts
-        options |= {"gpus": example.gpus, "context": str(example.context)}
-    if measured is None and trace_file is None and campaign is not None:
-        measured = _newest(Path(campaign))
     if measured is None and trace_file is None:
         raise UsageError(
             "a gap",
@@ -63,21 +66,31 @@ def command(
     limit = decode_limit(*inputs)
     trace = None if trace_file is None else _analysed(trace_file, inputs)
     step, text = _measured(measured, trace, limit)
-    gap = compare(
-        limit,
-        step,
-        text,
-        floor_claim=claimed_floor,
-        part_claims=claimed_parts,
-        points=sweep(*inputs).points,
-        trace=trace,
-        title=title,
-        source=source,
+    return compare(limit, step, text, points=sweep(*inputs).points, trace=trace, **words)
+
+
+def _example(floor_claim: str | None, part_claims: tuple[str, ...], options: dict[str, Any]) -> Any:
+    """The bundled case: a campaign with its claims, and beside it the same model where a trace was taken."""
+    from sublight.gap.compare import with_beside
+    from sublight.gap.example import bundled_example
+
+    example = bundled_example()
+    traced = example.traced
+    asked = options | {"gpus": traced.gpus, "bandwidth": traced.bandwidth, "context": str(traced.context)}
+    beside = _compared(
+        example.model, traced.measured, str(traced.path), asked, title=traced.title, source=traced.source
     )
-    if campaign is not None:
-        _keep(Path(campaign), gap, options)
-        return
-    emit(gap, options)
+    gap = _compared(
+        example.model,
+        example.measured,
+        None,
+        options | {"gpus": example.gpus, "context": str(example.context)},
+        floor_claim=floor_claim or example.claimed_floor,
+        part_claims=part_claims or example.claimed_parts,
+        title=example.title,
+        source=example.source,
+    )
+    return with_beside(gap, beside)
 
 
 def _newest(folder: Path) -> str | None:

@@ -40,6 +40,7 @@ class Gap(Record, frozen=True, kw_only=True):
         steps: what to measure next.
         trace: the measured step taken apart, where a trace was given; then `rows` joins it with the floor, and
             `remedies` says what to change first.
+        beside: a second gap shown with it: the same model where a trace was taken.
         closed: next steps, by id, that a record of the campaign answers, and how.
         points: the floor over batch sizes, for whoever asks what more requests at once would cost.
     """
@@ -62,6 +63,7 @@ class Gap(Record, frozen=True, kw_only=True):
     trace: Analysis | None = None
     rows: tuple[MeasuredRow, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    beside: "Gap | None" = None
     closed: dict[str, str] = msgspec.field(default_factory=dict)
     source: str = ""
 
@@ -148,6 +150,11 @@ def compare(
         remedies=remedies(limit, rows, trace) if trace is not None else (),
         source=source,
     )
+
+
+def with_beside(gap: Gap, other: Gap) -> Gap:
+    """The same gap, shown with another one."""
+    return msgspec.structs.replace(gap, beside=other)
 
 
 def with_closed(gap: Gap, closed: dict[str, str]) -> Gap:

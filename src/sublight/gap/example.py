@@ -4,7 +4,23 @@ from pathlib import Path
 
 import msgspec
 
-_FILE = Path(__file__).parent.parent / "facts" / "catalogue" / "examples" / "glm-5-campaign.toml"
+_FOLDER = Path(__file__).parent.parent / "facts" / "catalogue" / "examples"
+
+
+class Traced(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The same model with a trace of one rank; `trace` is a file beside the example."""
+
+    title: str
+    gpus: str
+    bandwidth: str
+    context: int
+    measured: str
+    trace: str
+    source: str
+
+    @property
+    def path(self) -> Path:
+        return _FOLDER / self.trace
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,7 +34,8 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     claimed_floor: str
     claimed_parts: tuple[str, ...]
     source: str
+    traced: Traced
 
 
 def bundled_example() -> Example:
-    return msgspec.toml.decode(_FILE.read_bytes(), type=Example)
+    return msgspec.toml.decode((_FOLDER / "glm-5-campaign.toml").read_bytes(), type=Example)

@@ -68,7 +68,8 @@ def _trace(gap: float) -> NextStep:
         title="record a profiler trace of a few decode steps",
         explains_low_s=gap,
         explains_high_s=gap,
-        why="only a trace tells kernels, collectives, launch gaps and idle time apart; a subtraction does not",
+        why="only a trace tells kernels, collectives, launch gaps and idle time apart, and a subtraction does not; "
+        "`sublight gap MODEL --trace FILE` then joins it with the floor",
         command="curl -X POST http://HOST:PORT/start_profile   # decode a few tokens, then /stop_profile",
         evidence=Evidence.COMPUTED,
     )

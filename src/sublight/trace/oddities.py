@@ -167,14 +167,16 @@ def _host_waits(seen: Seen) -> Iterable[Oddity]:
     inside = wanted[calls.name] & (calls.start >= seen.step.start_ns) & (calls.end <= seen.step.end_ns)
     places = np.flatnonzero(inside)
     waited = int(calls.duration[places].sum())
-    if waited > 0.05 * seen.breakdown.wall_ns:
+    # Waiting costs nothing while the GPU has work enqueued.
+    lost = min(waited, _idle(seen, IdleKind.HOST) + _idle(seen, IdleKind.STEP))
+    if lost > _WORTH * seen.breakdown.wall_ns:
         names = sorted({calls.names[i] for i in np.unique(calls.name[places]).tolist()})
         yield Oddity(
             "host-sync",
             "the CPU waits for the GPU inside the step",
             f"{len(places)} calls of {', '.join(names)}, {show_time(waited * 1e-9)} together",
-            min(waited, _idle(seen, IdleKind.HOST) + _idle(seen, IdleKind.STEP)),
-            "harmless while the GPU has work enqueued; else look for .item(), .cpu(), or copies that block",
+            lost,
+            "look for .item(), .cpu(), or copies that block",
         )
 
 

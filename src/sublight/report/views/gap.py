@@ -75,6 +75,9 @@ def gap_document(gap: Gap) -> Document:
     ]
     if len(gap.points) > 1:
         blocks += sweep_blocks(gap.points, limit.tokens_per_step)
+    if gap.beside is not None:
+        other = gap_document(gap.beside)
+        blocks += [Heading(other.title, 1), *other.blocks, Paragraph(f"{gap.beside.source}.", "muted")]
     if gap.trace is not None:
         blocks += [
             Heading("Kernels"),
