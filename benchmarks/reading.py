@@ -60,9 +60,8 @@ def write_checkpoint(folder: Path, experts: int = 256, layers: int = 25) -> int:
 def main() -> None:
     catalogue = Path(__file__).parents[1] / "src" / "sublight" / "facts" / "catalogue" / "gpus"
     cards = [catalogue / f"{name}.toml" for name in card_names()]
-    print(
-        f"{'one card, mean of ' + str(len(cards)):<44}{best_ms(lambda: [read_card(c) for c in cards]) / len(cards):>9.2f}"
-    )
+    label = f"one card, mean of {len(cards)}"
+    print(f"{label:<44}{best_ms(lambda: [read_card(c) for c in cards]) / len(cards):>9.2f}")
     for name in ("glm-5-nvfp4", "deepseek-v3"):
         print(f"{name:<44}{best_ms(lambda name=name: read_model(name)):>9.2f}")  # type: ignore[misc]
     names = model_names()

@@ -92,6 +92,29 @@ _curves = st.builds(
     texts,
 )
 
+
+@st.composite
+def _timelines(draw: st.DrawFn) -> blocks.Timeline:
+    span = draw(places)
+    tables = [draw(_several(texts, 3, 1)) for _ in ("lanes", "names")]
+    rows = draw(_several(st.builds(blocks.EventRow, texts, texts, st.booleans()), 4, 1))
+    share = st.floats(0, 1)
+    starts = sorted(draw(st.lists(share, max_size=30)))
+    columns = [
+        tuple(start * span for start in starts),
+        tuple((1 - start) * draw(share) * span for start in starts),
+        *(tuple(draw(st.integers(0, len(table) - 1)) for _ in starts) for table in (tables[0], rows, tables[1])),
+    ]
+    edges = sorted(draw(st.lists(share, max_size=4)))
+    bands = tuple(
+        blocks.Band(start * span, end * span, draw(texts)) for start, end in zip(edges[::2], edges[1::2], strict=False)
+    )
+    marks = tuple(blocks.Mark(draw(share) * span, draw(texts)) for _ in edges)
+    title, unit, caption = draw(texts), draw(texts), draw(texts)
+    events = blocks.Events(*columns)
+    return blocks.Timeline(title, unit, span, tables[0], rows, tables[1], events, bands, marks, caption)
+
+
 any_block = st.one_of(
     st.builds(blocks.Heading, texts, st.sampled_from([1, 2, 3])),
     st.builds(blocks.Paragraph, texts, tones),
@@ -104,6 +127,7 @@ any_block = st.one_of(
     _bars(),
     _waterfalls(),
     _curves,
+    _timelines(),
 )
 
 

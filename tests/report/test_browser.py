@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from sublight.report.blocks import (
+    Band,
     Bar,
     Bars,
     Block,
@@ -19,6 +20,8 @@ from sublight.report.blocks import (
     Curve,
     Curves,
     Document,
+    EventRow,
+    Events,
     Facts,
     Heading,
     Headline,
@@ -30,6 +33,7 @@ from sublight.report.blocks import (
     Segment,
     Step,
     Table,
+    Timeline,
     Waterfall,
 )
 from sublight.report.html import render_html
@@ -57,6 +61,18 @@ def everywhere(name: str) -> tuple[Block, ...]:
         Bars(name, (name, "other"), (Bar(name, (Segment(name, 1.0, name),), name),), name),
         Waterfall(name, (Step(name, 1.0, name, note=name),), name),
         Curves(name, name, name, (Curve(name, ((1.0, 1.0), (2.0, 2.0))),), (Mark(1.5, name),), caption=name),
+        Timeline(
+            name,
+            name,
+            2.0,
+            (name,),
+            (EventRow(name, name),),
+            (name,),
+            Events((0.5,), (1.0,), (0,), (0,), (0,)),
+            (Band(0.0, 1.0, name),),
+            (Mark(1.5, name),),
+            name,
+        ),
     )
 
 

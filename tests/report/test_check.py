@@ -4,7 +4,22 @@ from typing import Any
 import pytest
 
 from sublight.report import render
-from sublight.report.blocks import Bar, Bars, Block, Curve, Curves, Document, Mark, Segment, Step, Waterfall
+from sublight.report.blocks import (
+    Band,
+    Bar,
+    Bars,
+    Block,
+    Curve,
+    Curves,
+    Document,
+    EventRow,
+    Events,
+    Mark,
+    Segment,
+    Step,
+    Timeline,
+    Waterfall,
+)
 from sublight.report.check import check, running_sums
 
 FORMS: list[tuple[str, dict[str, Any]]] = [("text", {"width": 80, "colour": False}), ("markdown", {}), ("html", {})]
@@ -50,6 +65,11 @@ def curves(x: float, y: float, *, log_x: bool = False, log_y: bool = False, mark
     return Curves("c", "x", "y", (Curve("one", ((1.0, 1.0), (x, y))),), (Mark(mark, "m"),), log_x, log_y)
 
 
+def timeline(*events: tuple[float, float, int, int, int], span: float = 10.0, **more: Any) -> Timeline:
+    columns = tuple(zip(*events, strict=True)) or ((),) * 5
+    return Timeline("t", "us", span, ("lane",), (EventRow("row", "group"),), ("name",), Events(*columns), **more)
+
+
 @pytest.mark.parametrize(
     ("block", "said"),
     [
@@ -62,8 +82,30 @@ def curves(x: float, y: float, *, log_x: bool = False, log_y: bool = False, mark
         (curves(0.0, 1.0, log_x=True), "0.0 cannot stand on a logarithmic x axis"),
         (curves(2.0, -3.0, log_y=True), "-3.0 cannot stand on a logarithmic y axis"),
         (curves(2.0, 2.0, log_x=True, mark=0.0), "0.0 cannot stand on a logarithmic x axis"),
+        (timeline((2.0, 1.0, 0, 0, 0), (1.0, 1.0, 0, 0, 0)), "event 1 starts at 1.0, before the one that precedes it"),
+        (timeline((9.0, 1.1, 0, 0, 0)), r"event 0, from 9.0 to 10.1, is not within 0 to 10.0"),
+        (timeline((-1.0, 1.0, 0, 0, 0)), r"event 0, from -1.0 to 0.0, is not within"),
+        (timeline((1.0, -0.5, 0, 0, 0)), r"event 0, from 1.0 to 0.5, is not within"),
+        (timeline((math.nan, 1.0, 0, 0, 0)), r"event 0, from nan to nan, is not within"),
+        (timeline((1.0, 1.0, 1, 0, 0)), "event 0 has the lane 1, of 1"),
+        (timeline((1.0, 1.0, 0, -1, 0)), "event 0 has the row -1, of 1"),
+        (timeline((1.0, 1.0, 0, 0, 7)), "event 0 has the name 7, of 1"),
+        (timeline(span=0.0), "a span of 0.0 is no axis"),
+        (timeline(span=math.inf), "inf cannot be drawn to scale"),
+        (timeline(bands=(Band(0.0, 6.0, "a"), Band(5.0, 8.0, "b"))), "the band 'b' starts before"),
+        (timeline(bands=(Band(8.0, 11.0, "a"),)), "the band 'a', from 8.0 to 11.0, is not within"),
+        (timeline(marks=(Mark(10.5, "m"),)), "the mark 'm', from 10.5 to 10.5, is not within"),
     ],
 )
 def test_a_chart_that_cannot_be_drawn_honestly_is_refused(block: Block, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         check(Document("d", (block,)))
+
+
+def test_events_that_end_with_the_axis_may_round_and_overlap() -> None:
+    check(Document("d", (timeline((0.1, 9.9 + 5e-10, 0, 0, 0), (0.1, 0.0, 0, 0, 0), span=10.0),)))
+
+
+def test_columns_of_events_have_one_length() -> None:
+    with pytest.raises(ValueError, match="the columns of events have 1, 2, 1, 1, 1 places"):
+        Events((0.0,), (1.0, 1.0), (0,), (0,), (0,))

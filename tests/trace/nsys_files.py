@@ -15,13 +15,13 @@ def global_id(pid: int, tid: int = 0) -> int:
 OLD = {  # 2020: no graphs, no driver split, all columns filled
     "StringIds": "id INTEGER PRIMARY KEY, value TEXT NOT NULL",
     "CUPTI_ACTIVITY_KIND_RUNTIME": (
-        "start INT NOT NULL, end INT NOT NULL, globalTid INT NOT NULL, correlationId INT NOT NULL, nameId INT NOT NULL, "
-        "returnValue INT NOT NULL"
+        "start INT NOT NULL, end INT NOT NULL, globalTid INT NOT NULL, correlationId INT NOT NULL, "
+        "nameId INT NOT NULL, returnValue INT NOT NULL"
     ),
     "CUPTI_ACTIVITY_KIND_KERNEL": (
         "start INT NOT NULL, end INT NOT NULL, deviceId INT NOT NULL, contextId INT NOT NULL, streamId INT NOT NULL, "
-        "correlationId INT NOT NULL, shortName INT NOT NULL, globalPid INT, gridX INT, gridY INT, gridZ INT, blockX INT, "
-        "blockY INT, blockZ INT, staticSharedMemory INT, dynamicSharedMemory INT, registersPerThread INT"
+        "correlationId INT NOT NULL, shortName INT NOT NULL, globalPid INT, gridX INT, gridY INT, gridZ INT, "
+        "blockX INT, blockY INT, blockZ INT, staticSharedMemory INT, dynamicSharedMemory INT, registersPerThread INT"
     ),
     "NVTX_EVENTS": "start INT, end INT, eventType INT, text TEXT, globalTid INT",
     "TARGET_INFO_GPU": "id INT, name TEXT, totalMemory INT",
@@ -41,9 +41,10 @@ NEW = {  # 2024 and later
         "nameId INTEGER NOT NULL, returnValue INTEGER, callchainId INTEGER"
     ),
     "CUPTI_ACTIVITY_KIND_KERNEL": (
-        "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER, greenContextId INTEGER, "
-        "streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER, "
-        "mangledName INTEGER, registersPerThread INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, "
+        "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER, "
+        "greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, "
+        "demangledName INTEGER, shortName INTEGER, mangledName INTEGER, registersPerThread INTEGER, gridX INTEGER, "
+        "gridY INTEGER, gridZ INTEGER, blockX INTEGER, "
         "blockY INTEGER, blockZ INTEGER, staticSharedMemory INTEGER, dynamicSharedMemory INTEGER, graphNodeId INTEGER"
     ),
     "CUPTI_ACTIVITY_KIND_MEMCPY": (
@@ -59,8 +60,8 @@ NEW = {  # 2024 and later
         "correlationId INTEGER, globalPid INTEGER, graphId INTEGER, graphExecId INTEGER"
     ),
     "NVTX_EVENTS": (
-        "start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER, category INTEGER, color INTEGER, "
-        "text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER"
+        "start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER, category INTEGER, "
+        "color INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER"
     ),
 }
 
@@ -110,8 +111,9 @@ def old(path: Path) -> Path:
         )  # fmt: skip
         export.add(
             "CUPTI_ACTIVITY_KIND_KERNEL", start=at, end=at + 300 + number, deviceId=0, contextId=1, streamId=7,
-            correlationId=number + 1, shortName=export.string(name), globalPid=global_id(PID), gridX=2, gridY=3, gridZ=4,
-            blockX=32, blockY=1, blockZ=1, staticSharedMemory=100, dynamicSharedMemory=28, registersPerThread=40,
+            correlationId=number + 1, shortName=export.string(name), globalPid=global_id(PID), gridX=2, gridY=3,
+            gridZ=4, blockX=32, blockY=1, blockZ=1, staticSharedMemory=100, dynamicSharedMemory=28,
+            registersPerThread=40,
         )  # fmt: skip
     export.add(
         "NVTX_EVENTS", start=START - 900, end=START + 2000, eventType=59, text="decode", globalTid=global_id(PID, 12)
@@ -134,23 +136,25 @@ def new(path: Path, *, processes: int = 1) -> Path:
         )  # fmt: skip
         export.add("TARGET_INFO_CUDA_DEVICE", gpuId=rank + 4, cudaId=rank, pid=pid, numMultiprocessors=132)
         export.add(
-            "CUPTI_ACTIVITY_KIND_RUNTIME", start=START - 500, end=START - 400, eventClass=1, globalTid=global_id(pid, pid),
-            correlationId=77, nameId=export.string("cudaGraphLaunch_v10000"), returnValue=0,
+            "CUPTI_ACTIVITY_KIND_RUNTIME", start=START - 500, end=START - 400, eventClass=1,
+            globalTid=global_id(pid, pid), correlationId=77, nameId=export.string("cudaGraphLaunch_v10000"),
+            returnValue=0,
         )  # fmt: skip
         where = {"deviceId": rank, "contextId": 1, "streamId": 7, "correlationId": 77, "globalPid": global_id(pid)}
         for number in (1, 0):  # not in the order of time
             export.add(
                 "CUPTI_ACTIVITY_KIND_KERNEL", start=START + number * 100, end=START + number * 100 + 60, **where,
                 demangledName=export.string(f"void kernel<{number}>(int)"), shortName=export.string("kernel"),
-                registersPerThread=128, gridX=132, gridY=1, gridZ=1, blockX=384, blockY=1, blockZ=1, staticSharedMemory=0,
-                dynamicSharedMemory=1024, graphNodeId=2**33 + number,
+                registersPerThread=128, gridX=132, gridY=1, gridZ=1, blockX=384, blockY=1, blockZ=1,
+                staticSharedMemory=0, dynamicSharedMemory=1024, graphNodeId=2**33 + number,
             )  # fmt: skip
         export.add(
             "CUPTI_ACTIVITY_KIND_MEMCPY", start=START + 300, end=START + 320, **where, bytes=4096, copyKind=8,
             graphNodeId=2**33 + 9,
         )  # fmt: skip
         export.add(
-            "CUPTI_ACTIVITY_KIND_MEMSET", start=START + 400, end=START + 410, **where, value=0, bytes=64, graphNodeId=None,
+            "CUPTI_ACTIVITY_KIND_MEMSET", start=START + 400, end=START + 410, **where, value=0, bytes=64,
+            graphNodeId=None,
         )  # fmt: skip
         thread = {"globalTid": global_id(pid, pid), "domainId": 0}
         export.add(

@@ -277,7 +277,6 @@ def everything(trace: Trace) -> dict[str, Any]:
 
 
 def _columns(table: GpuEvents | Spans) -> Iterable[str]:
-    every = (
-        "start duration name kind lane place correlation node launch external names lanes places nodes launches".split()
-    )
-    return [name for name in every if hasattr(table, name)]
+    tables = ("names", "lanes", "places", "nodes", "launches")
+    columns = ("start", "duration", "name", "kind", "lane", "place", "correlation", "node", "launch", "external")
+    return [name for name in (*columns, *tables) if hasattr(table, name)]

@@ -1,11 +1,11 @@
-"""Text that is not JSON: what can be mended is read, what can not is counted, and the events around it are untouched."""
+"""Text that is not JSON: what can be mended is read, what can not is counted, the events around it are untouched."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublight.errors import InputFileError
-from sublight.trace.mending import mend
+from sublight.trace.mending import mend, without_bare_words
 from sublight.trace.repairs import RepairKind
 
 from .samples import EPOCH_NS, LAYOUTS, Sample, compact, everything, found, gpu_rows, kineto, names, read, typical
@@ -50,11 +50,17 @@ def test_a_bare_word_where_a_number_belongs_is_nothing(token: str) -> None:
     sample = ten()
     sample.events[3]["args"]["est. achieved occupancy %"] = "TOKEN"
     trace = read(kineto(sample).replace(b'"TOKEN"', token.encode()))
-    assert (len(trace.gpu), found(trace)) == (10, {RepairKind.MENDED_TEXT: 1})
+    assert (len(trace.gpu), found(trace)) == (10, {RepairKind.BAD_NUMBER: 1})
+    assert trace.repairs[0].example == f'"est. achieved occupancy %": {token}'
     sample.events[5]["dur"] = "TOKEN"
     trace = read(kineto(sample).replace(b'"TOKEN"', token.encode()))
     assert len(trace.gpu) == 9
-    assert found(trace) == {RepairKind.MENDED_TEXT: 2, RepairKind.BAD_NUMBER: 1}
+    # Twice the word, and once that a time is missing for it.
+    assert found(trace) == {RepairKind.BAD_NUMBER: 3}
+    sample = ten()
+    sample.events[2]["args"]["grid"] = ["TOKEN", 1, 1]
+    trace = read(kineto(sample).replace(b'"TOKEN"', token.encode()))
+    assert (len(trace.gpu), found(trace)) == (10, {RepairKind.MENDED_TEXT: 1, RepairKind.BAD_NUMBER: 1})
 
 
 @pytest.mark.parametrize("position", [0, 4, 9])
@@ -171,11 +177,45 @@ def test_random_damage_never_ends_in_a_traceback(data: st.DataObject) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
 def test_mending_takes_any_bytes(text: bytes) -> None:
-    mend(text)
-    mend(b'{"ph":"X","name":"' + text + b'","ts":1}')
+    for whole in (text, b'{"ph":"X","name":"' + text + b'","ts":1}'):
+        mend(whole, 0, len(whole))
+        assert len(without_bare_words(whole)[0]) == len(whole)
 
 
 def test_good_events_are_never_mended() -> None:
     for layout in LAYOUTS.values():
         assert RepairKind.MENDED_TEXT not in found(read(layout(typical()), 777))
     assert gpu_rows(read(kineto(typical())))
+
+
+def test_a_bare_word_inside_a_string_stays() -> None:
+    sample = ten('f<nan>: nan, "key": NaN, [inf, -inf]')
+    sample.events[9]["args"]["note"] = "TOKEN"
+    trace = read(compact(sample).replace(b'"TOKEN"', b"NaN"))
+    assert names(trace.gpu)[4] == 'f<nan>: nan, "key": NaN, [inf, -inf]'
+    assert found(trace) == {RepairKind.BAD_NUMBER: 1}
+
+
+def test_after_many_failures_in_a_row_only_good_events_are_looked_for() -> None:
+    sample = Sample()
+    for number in range(1000):
+        sample.kernel(EPOCH_NS + number * 100, 50, "MARK" if number < 900 else f"k{number}")
+    text = kineto(sample).replace(b'"name": "MARK"', b'name: "MARK"')
+    for block_bytes in (3000, 1 << 20):
+        trace = read(text, block_bytes)
+        assert names(trace.gpu) == [f"k{number}" for number in range(900, 1000)]
+        assert found(trace) == {RepairKind.UNREADABLE_EVENT: 900}
+
+
+def test_text_after_the_end_is_told_and_padding_is_not() -> None:
+    for layout in LAYOUTS.values():
+        text = layout(ten())
+        assert found(read(text + b" \n\0\0\0")) == {}
+        assert found(read(text + text, 5000)) == {RepairKind.TRAILING_TEXT: 1}
+        assert len(read(text + text).gpu) == 10
+
+
+def test_a_member_without_a_value_ends_nothing() -> None:
+    text = compact(ten())
+    assert found(read(text[:-1] + b',"note":}')) == {}
+    assert len(read(b'{"note":,' + text[1:]).gpu) == 10

@@ -15,7 +15,6 @@ from .samples import (
     EPOCH_NS,
     GEMM,
     LAYOUTS,
-    NORM,
     REDUCE,
     Sample,
     everything,
@@ -56,8 +55,9 @@ def test_what_is_in_the_columns() -> None:
         REDUCE,
         stream=9,
         **{
-            "registers per thread": 96, "shared memory": 512, "graph node id": 77, "graph id": 5, "Collective name": "allreduce",
-            "dtype": "BFloat16", "In msg nelems": 16384, "Out msg nelems": 16384, "Process Group Name": "0", "Group size": 2,
+            "registers per thread": 96, "shared memory": 512, "graph node id": 77, "graph id": 5,
+            "Collective name": "allreduce", "dtype": "BFloat16", "In msg nelems": 16384, "Out msg nelems": 16384,
+            "Process Group Name": "0", "Group size": 2,
         },
     )  # fmt: skip
     sample.put("X", "gpu_memset", "Memset (Device)", 0, 7, EPOCH_NS + 8_000, 20, {"device": 0, "stream": 7, "bytes": 4})

@@ -102,7 +102,8 @@ def test_many_rows_are_read_in_portions(tmp_path: Path) -> None:
     for number in range(count):
         at = START + (count - number) * 10
         export.add(
-            "CUPTI_ACTIVITY_KIND_KERNEL", start=at, end=at + 5, deviceId=0, streamId=7, correlationId=number, demangledName=name
+            "CUPTI_ACTIVITY_KIND_KERNEL", start=at, end=at + 5, deviceId=0, streamId=7, correlationId=number,
+            demangledName=name,
         )  # fmt: skip
     with Database(export.done(), RepairLog()) as database:
         assert max(map(len, database.portions("CUPTI_ACTIVITY_KIND_KERNEL", ("start",)))) <= 20_000
@@ -125,7 +126,8 @@ def test_a_cut_database_gives_what_is_there_or_says_what_is_wrong(tmp_path: Path
     name = export.string("k")
     for number in range(5000):
         export.add(
-            "CUPTI_ACTIVITY_KIND_KERNEL", start=number * 10, end=number * 10 + 5, deviceId=0, streamId=7, demangledName=name
+            "CUPTI_ACTIVITY_KIND_KERNEL", start=number * 10, end=number * 10 + 5, deviceId=0, streamId=7,
+            demangledName=name,
         )  # fmt: skip
     path = export.done()
     path.write_bytes(path.read_bytes()[:keep])

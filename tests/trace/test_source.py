@@ -49,7 +49,7 @@ def test_a_wrong_checksum_costs_nothing_but_a_word(tmp_path: Path) -> None:
     path = tmp_path / "t.gz"
     path.write_bytes(bytes(packed))
     trace = read_trace(path)
-    assert found(trace) == {**dict.fromkeys(found(read(TEXT)), 60), RepairKind.DAMAGED_COMPRESSION: 1} or found(trace)
+    assert found(trace) == {**found(read(TEXT)), RepairKind.DAMAGED_COMPRESSION: 1}
     assert everything(trace)["gpu.start"] == WHOLE["gpu.start"]
     assert "the checksum does not fit" in trace.repairs[0].note
 

@@ -28,8 +28,8 @@ def test_two_broken_durations_a_legal_overlap_a_negative_and_a_zero() -> None:
     # 20 + 24 (to the next start) + 98 (1045 to 1143) + 6 (to the next start) + 18 + 30
     assert union(Intervals(gpu.start, gpu.end)).total == 196 * US
     assert [(name, duration // US) for name, _, _, duration in gpu_rows(trace)] == [
-        ("gemm_a", 20), ("ew_add", 24), ("moe_w13", 60), ("moe_w2", 40), ("Memcpy DtoH", 6), ("ar", 18), ("bad_zero", 0),
-        ("head", 30),
+        ("gemm_a", 20), ("ew_add", 24), ("moe_w13", 60), ("moe_w2", 40), ("Memcpy DtoH", 6), ("ar", 18),
+        ("bad_zero", 0), ("head", 30),
     ]  # fmt: skip
     assert found(trace) == {
         RepairKind.NEGATIVE_DURATION: 1, RepairKind.ZERO_DURATION: 1, RepairKind.CLIPPED: 2, RepairKind.OVERLAP: 1,

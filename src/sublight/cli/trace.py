@@ -1,5 +1,6 @@
 """`sublight trace`: where the time of a decode step went."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,25 +17,86 @@ from sublight.errors import UsageError
 @click.option("--dp", type=int, default=1, metavar="N", help="Data-parallel attention groups inside them.")
 @click.option("--step", type=int, metavar="N", help="Take this step apart instead of the median one.")
 @click.option("--device", type=int, metavar="N", help="Which GPU, where the trace holds several.")
+@click.option("--ranks", is_flag=True, help="The files are ranks of one run: who waits for whom.")
+@click.option("--slice", "slice_step", type=int, metavar="N", help="Write step N as a small trace (needs -o).")
+@click.option("-o", "out", metavar="FILE", help="Where --slice writes to; compressed if it ends in .gz.")
 @output_options
-def command(files: tuple[str, ...], model: str | None, step: int | None, device: int | None, **options: Any) -> None:
+def command(
+    files: tuple[str, ...],
+    model: str | None,
+    step: int | None,
+    device: int | None,
+    ranks: bool,
+    slice_step: int | None,
+    out: str | None,
+    **options: Any,
+) -> None:
     """Where the time of a decode step went, to the nanosecond, from a profiler trace.
 
-    FILE is a torch profiler (Kineto) JSON, plain, gzip or zstd, an Nsight Systems sqlite export, or - for stdin.
+    FILE is a torch profiler (Kineto) JSON, plain, gzip or zstd, an Nsight Systems sqlite export, or - for stdin. Two
+    files are compared row by row; a folder, a pattern, or files with --ranks are the ranks of one run.
 
     \b
     sublight trace rank0.json.gz --model glm-5-nvfp4 --tp 8
+    sublight trace before.json.gz after.json.gz --model glm-5-nvfp4 --tp 8
+    sublight trace profiles/
     """
     # Reading makes garbage by the gigabyte.
     import gc
 
     gc.enable()
+    if (slice_step is None) != (out is None):
+        raise UsageError("--slice and -o", "one was given without the other", "--slice 3 -o step.json")
+    if slice_step is not None and out is not None:
+        _write_slice(files, slice_step, Path(out), device)
+    elif ranks or Path(files[0]).is_dir() or any(c in files[0] for c in "*?["):
+        emit(_skew(files), options)
+    elif len(files) == 2:
+        emit(_compared(files, plan_for(model, options)), options)
+    elif len(files) == 1:
+        emit(_analysed(files[0], plan_for(model, options), step, device), options)
+    else:
+        raise UsageError("several traces", f"{len(files)} files were given", "two to compare them, or --ranks")
+
+
+def _analysed(path: str, plan: Any, step: int | None, device: int | None) -> Any:
     from sublight.trace.analysis import analyse
     from sublight.trace.read import read_trace
 
-    if len(files) > 1:
-        raise UsageError("several traces", f"{len(files)} files were given", "one file")
-    emit(analyse(read_trace(files[0]), plan_for(model, options), step=step, device=device), options)
+    return analyse(read_trace(path), plan, step=step, device=device)
+
+
+def _compared(files: tuple[str, ...], plan: Any) -> Any:
+    from sublight.trace.analysis import compare_traces
+    from sublight.trace.read import read_trace
+
+    return compare_traces(read_trace(files[0]), read_trace(files[1]), plan)
+
+
+def _skew(files: tuple[str, ...]) -> Any:
+    from sublight.trace.ranks import read_ranks
+    from sublight.trace.skew import find_skew
+
+    found = read_ranks(files[0] if len(files) == 1 else list(files))
+    for left in found.left_out:
+        click.echo(f"left out: {left.path}: {left.reason}", err=True)
+    return find_skew(found)
+
+
+def _write_slice(files: tuple[str, ...], number: int, out: Path, device: int | None) -> None:
+    from sublight.trace.read import read_trace
+    from sublight.trace.slice import write_slice
+    from sublight.trace.steps import find_steps
+
+    if len(files) != 1:
+        raise UsageError("--slice", f"{len(files)} files were given", "one file")
+    trace = read_trace(files[0])
+    steps = find_steps(trace, device).steps
+    if not 0 <= number < len(steps):
+        known = f"--slice 0 to {len(steps) - 1}" if steps else "a trace with decode steps"
+        raise UsageError(f"--slice {number}", f"the trace has {len(steps)} whole steps", known)
+    write_slice(trace, steps[number], out)
+    click.echo(f"{out}: step {number}, {steps[number].kernels:,} kernels")
 
 
 def plan_for(model: str | None, options: dict[str, Any]) -> Any:

@@ -157,7 +157,57 @@ class Curves(msgspec.Struct, frozen=True, tag="curves", omit_defaults=True):
     caption: str = ""
 
 
-Block = Heading | Paragraph | Facts | Headline | Table | Listing | Note | Code | Bars | Waterfall | Curves
+class EventRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an event counts as, and the group that gives it its colour; `known` is false for what nobody explained."""
+
+    name: str
+    group: str
+    known: bool = True
+
+
+class Events(msgspec.Struct, frozen=True):
+    """Columns of one length, a place for each event, in the order of their starts.
+
+    `start` and `duration` are in the timeline's unit, as precise as they were measured and no more: every digit is in
+    the page. The others are numbers into the timeline's `lanes`, `rows` and `names`.
+    """
+
+    start: tuple[float, ...]
+    duration: tuple[float, ...]
+    lane: tuple[int, ...]
+    row: tuple[int, ...]
+    name: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        lengths = [len(self.start), len(self.duration), len(self.lane), len(self.row), len(self.name)]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"the columns of events have {', '.join(map(str, lengths))} places")
+
+
+class Band(msgspec.Struct, frozen=True):
+    """A named stretch of the axis."""
+
+    start: float
+    end: float
+    label: str
+
+
+class Timeline(msgspec.Struct, frozen=True, tag="timeline", omit_defaults=True):
+    """What ran on each lane from zero to `span`. `rows` fixes order and colour; `names` are the distinct events."""
+
+    title: str
+    unit: str
+    span: float
+    lanes: tuple[str, ...]
+    rows: tuple[EventRow, ...]
+    names: tuple[str, ...]
+    events: Events
+    bands: tuple[Band, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    caption: str = ""
+
+
+Block = Heading | Paragraph | Facts | Headline | Table | Listing | Note | Code | Bars | Waterfall | Curves | Timeline
 
 
 class Document(msgspec.Struct, frozen=True):

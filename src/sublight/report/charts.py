@@ -14,7 +14,7 @@ from sublight.report.blocks import Bars, Curve, Curves, Waterfall
 from sublight.report.check import running_sums
 
 DOTS = 48  # a curve with more points than this is drawn as a line alone
-COLOURS = 8  # series colours in the style sheet; more series start over
+COLOURS = 12  # series colours in the style sheet; more series start over
 TRACE = 0.4  # percent of the width that anything above zero is drawn with at least
 
 

@@ -7,9 +7,10 @@ that made the document, not of the reader's input, hence ValueError.
 import math
 from collections.abc import Iterable
 
-from sublight.report.blocks import Bars, Curves, Document, Waterfall
+from sublight.report.blocks import Bars, Curves, Document, Timeline, Waterfall
 
 TOTAL_TOLERANCE = 1e-6  # relative; a total that is off by more is a different number, not rounding
+SLACK = 1e-9  # of the span of a timeline: an end is the sum of two numbers, and rounds
 LARGEST = (
     1e300  # sums and margins of larger numbers leave the range of a float; so do ratios of those below 1 / LARGEST
 )
@@ -25,6 +26,8 @@ def check(document: Document) -> None:
                 running_sums(block)
             case Curves():
                 _check_curves(block)
+            case Timeline():
+                _check_timeline(block)
             case _:
                 pass
 
@@ -74,6 +77,35 @@ def _check_curves(curves: Curves) -> None:
         _drawable(curves.title, values)
         if log and any(value < 1 / LARGEST for value in values):
             raise ValueError(f"{curves.title!r}: {min(values)!r} cannot stand on a logarithmic {name} axis")
+
+
+def _check_timeline(timeline: Timeline) -> None:
+    title, span, events = timeline.title, timeline.span, timeline.events
+    _drawable(title, (span,))
+    if span < 1 / LARGEST:
+        raise ValueError(f"{title!r}: a span of {span!r} is no axis")
+    for index, (start, duration) in enumerate(zip(events.start, events.duration, strict=True)):
+        _within(title, f"event {index}", start, start + duration, span)
+        if index and start < events.start[index - 1]:
+            raise ValueError(f"{title!r}: event {index} starts at {start!r}, before the one that precedes it")
+    tables = (("lane", events.lane, timeline.lanes), ("row", events.row, timeline.rows))
+    for name, column, table in (*tables, ("name", events.name, timeline.names)):
+        for index, number in enumerate(column):
+            if not 0 <= number < len(table):
+                raise ValueError(f"{title!r}: event {index} has the {name} {number}, of {len(table)}")
+    reached = 0.0
+    for band in timeline.bands:
+        _within(title, f"the band {band.label!r}", band.start, band.end, span)
+        if band.start < reached - span * SLACK:
+            raise ValueError(f"{title!r}: the band {band.label!r} starts before the one that precedes it has ended")
+        reached = band.end
+    for mark in timeline.marks:
+        _within(title, f"the mark {mark.label!r}", mark.x, mark.x, span)
+
+
+def _within(title: str, what: str, start: float, end: float, span: float) -> None:
+    if not 0 <= start <= end <= span * (1 + SLACK):
+        raise ValueError(f"{title!r}: {what}, from {start!r} to {end!r}, is not within 0 to {span!r}")
 
 
 def _drawable(title: str, values: Iterable[float]) -> None:

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sublight.report.blocks import Bars, Block, Curves, Document, Heading, Table, Waterfall
+from sublight.report.blocks import Bars, Block, Curves, Document, Heading, Table, Timeline, Waterfall
 from sublight.report.charts import COLOURS, curves_spoken, plots, stack_rows, step_rows
 from sublight.report.check import check
 from sublight.report.legend import legend
 from sublight.report.points import marks_in_words, points_table
 from sublight.report.sections import notes, sections, shapes, sorting
+from sublight.report.timeline import keys, longest, still
 from sublight.report.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 POINTS = 200  # lines of the table that a page shows on demand below curves
 CONTENTS = 4  # a page with this many headings starts with a list of them
+TIMELINE = tuple(f"timeline{part}.js" for part in ("_text", "_events", "_brush", "_paint", "_pointer", ""))
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ def render_html(document: Document) -> str:
     check(document)
     parts = [_part(block, index) for index, block in enumerate(document.blocks)]
     headings = [part for part in parts if isinstance(part.block, Heading) and part.block.level < 3]
-    return _page().render(
+    return _page(any(isinstance(block, Timeline) for block in document.blocks)).render(
         title=document.title,
         footer=document.footer,
         parts=parts,
@@ -62,8 +64,8 @@ def render_html(document: Document) -> str:
 
 
 @cache
-def _page() -> Template:
-    """The page without a document; its style and script are part of it."""
+def _page(timeline: bool) -> Template:
+    """The page without a document; its style and script are part of it, those of a timeline if there is one."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -74,11 +76,12 @@ def _page() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script = _asset("page.js")
+    script = "".join(map(_asset, ("page.js", *TIMELINE) if timeline else ("page.js",)))
+    style = "".join(map(_asset, ("page.css", "timeline.css") if timeline else ("page.css",)))
     environment.filters["code"] = _code
     environment.globals.update(
         colours=COLOURS,
-        style=_own(_asset("page.css")),
+        style=_own(style),
         script=_own(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
     )
@@ -132,6 +135,9 @@ def _drawing(block: Block) -> dict[str, Any]:
                 "marks": marks_in_words(block),
                 "points": Part("table", points, "", _sheet(points)),
             }
+        case Timeline():
+            table = longest(block)
+            return {"still": still(block), "legend": keys(block), "longest": Part("table", table, "", _sheet(table))}
         case _:
             return {}
 

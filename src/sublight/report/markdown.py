@@ -1,8 +1,8 @@
 """A document as GitHub-flavoured Markdown, for an issue or a wiki page.
 
-Text is escaped so that it shows as what it is: no HTML, no links, no mentions, no formatting. Bars and waterfalls
-become the terminal's drawing in a fenced block, since every Markdown viewer has a fixed-width font; curves become the
-table of their points. Notes of table cells are left out, as on a terminal.
+Text is escaped so that it shows as what it is: no HTML, no links, no mentions, no formatting. Bars, waterfalls and
+timelines become the terminal's drawing in a fenced block, since every Markdown viewer has a fixed-width font; curves
+become the table of their points. Notes of table cells are left out, as on a terminal.
 """
 
 import re
@@ -23,6 +23,7 @@ from sublight.report.blocks import (
     Note,
     Paragraph,
     Table,
+    Timeline,
     Waterfall,
 )
 from sublight.report.check import check
@@ -96,7 +97,7 @@ def _block(block: Block) -> Iterable[str]:
             return [f"> [!{_ALERTS[block.level]}]", f"> {_opening(block.text)}"]
         case Code():
             return _fenced(block.text.strip("\n").split("\n"), "sh")
-        case Bars() | Waterfall():
+        case Bars() | Waterfall() | Timeline():
             return _drawing(block)
         case Curves():
             return _curves(block)
@@ -136,13 +137,12 @@ def _table(block: Table) -> Iterator[str]:
     yield from _caption(block.caption)
 
 
-def _drawing(block: Bars | Waterfall) -> Iterator[str]:
-    from sublight.report.terminal.bars import bars, waterfall
+def _drawing(block: Bars | Waterfall | Timeline) -> Iterator[str]:
+    from sublight.report.terminal.page import draw
     from sublight.report.terminal.screen import Screen
 
     screen = Screen(CHART_WIDTH, colour=False)
-    lines = bars(block, screen) if isinstance(block, Bars) else waterfall(block, screen)
-    yield from _fenced(screen.paint(lines).splitlines(), "text")
+    yield from _fenced(screen.paint(draw(block, screen)).splitlines(), "text")
 
 
 def _curves(block: Curves) -> Iterator[str]:

@@ -6,6 +6,7 @@ from sublight.errors import UsageError
 from sublight.records import Record
 from sublight.trace.breakdown import Breakdown, Spread, break_down, median_breakdown
 from sublight.trace.classify import classify
+from sublight.trace.compare import TraceComparison, compare
 from sublight.trace.events import Trace
 from sublight.trace.kernels import KernelTime, StepEvents, kernel_times, step_events
 from sublight.trace.labels import label
@@ -13,6 +14,7 @@ from sublight.trace.oddities import Oddity, Seen, oddities
 from sublight.trace.plan import Plan
 from sublight.trace.refine import refine
 from sublight.trace.repairs import Repair
+from sublight.trace.sample import Sample, sample
 from sublight.trace.steps import Step, Steps, find_steps
 
 
@@ -120,6 +122,17 @@ def analyse(trace: Trace, plan: Plan | None = None, *, step: int | None = None, 
         planned=plan is not None,
         events=step_events(trace, steps.steps[chosen], labels),
     )
+
+
+def compare_traces(a: Trace, b: Trace, plan: Plan | None = None) -> TraceComparison:
+    """Two traces, row by row, their kernels told apart by the same plan."""
+    return compare(_sample(a, plan), _sample(b, plan))
+
+
+def _sample(trace: Trace, plan: Plan | None) -> Sample:
+    steps = find_steps(trace)
+    labels, _ = refine(trace, label(trace, classify), steps, plan)
+    return sample(trace, steps, labels)
 
 
 def _source(trace: Trace, device: int) -> TraceSource:

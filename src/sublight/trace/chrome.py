@@ -80,22 +80,17 @@ def _assembled(source: Source, collector: Collector, outline: Outline, processes
 
 def _profiled(edges: list[tuple[str, int, int]]) -> tuple[int, int] | None:
     """The time in which the profiler ran: its own span, and up to the end of the record window if that is said."""
-    spans_ = [(start, start + duration) for name, start, duration in edges if name != "Record Window End"]
-    if not spans_:
-        return None
-    ends = [end for _, end in spans_] + [start for name, start, _ in edges if name == "Record Window End"]
-    return min(start for start, _ in spans_), max(ends)
+    starts = [start for name, start, _ in edges if name != "Record Window End"]
+    return (min(starts), max(start + duration for _, start, duration in edges)) if starts else None
 
 
 def _report_cut(source: Source, outline: Outline, collector: Collector) -> None:
     where = "inside an event" if outline.broken else "between events or after them"
+    cut = outline.end - outline.cut_at
+    example = f"used up to byte {outline.cut_at:,} of the text, {cut:,} bytes of a cut event left out"
+    if source.compression and source.disk_bytes is not None:
+        example += f"; the file has {source.disk_bytes:,} compressed bytes"
     note = f"the text ends {where}, before the end of the document; what was whole was used"
-    total = f" of {source.disk_bytes:,}" if source.disk_bytes is not None and not source.compression else ""
-    lost = outline.end - outline.cut_at
-    example = f"used up to byte {outline.cut_at:,} of the text, {lost:,} bytes of a cut event left out"
-    if source.disk_bytes is not None:
-        packed = " compressed" if source.compression else ""
-        example += f"; the file has {source.disk_bytes:,}{packed} bytes" if not total else ""
     collector.repairs.add(RepairKind.TRUNCATED, note, example)
 
 

@@ -49,6 +49,7 @@ class Collector:
 
     def __init__(self, repairs: RepairLog, *, python: bool = False) -> None:
         self.python = python
+        self._table_of = {tag: table for tag, table in _TABLE_OF.items() if python or table != _PYTHON}
         self.gpu = Table(("start", "duration"), ("kind", "correlation"), ("name", "lane", "node", "launch"))
         # Number 0 of the nodes is "none", so that a row outside graphs can be seen without the table.
         self.gpu.numbering["node"][None]
@@ -61,6 +62,7 @@ class Collector:
         self.process_names: dict[str, str] = {}
         self.edges: list[tuple[str, int, int]] = []
         self.repairs = repairs
+        self.failures = 0  # unreadable events in a row, so far
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -80,7 +82,7 @@ class Collector:
         self.counts.update(tags)
         for note, example in batch.bad:
             self.repairs.add(RepairKind.BAD_NUMBER, note, example)
-        wanted = np.array([_TABLE_OF.get(tag, 0) for tag in tags], np.uint8)
+        wanted = np.array([self._table_of.get(tag, 0) for tag in tags], np.uint8)
         for table, take in (
             (_GPU, self._add_gpu),
             (_CALLS, self._add_calls),
@@ -123,8 +125,7 @@ class Collector:
         self._add_spans(self.gpu_marks, batch, rows, events, places)
 
     def _add_python(self, batch: Batch, rows: Any, events: list[Event]) -> None:
-        if self.python:
-            self._add_spans(self.python_calls, batch, rows, events)
+        self._add_spans(self.python_calls, batch, rows, events)
 
     def _add_spans(
         self, table: Table, batch: Batch, rows: Any, events: list[Event], places: Sequence[Hashable] | None = None

@@ -100,7 +100,7 @@ class EventList:
         walk = Walk(self.window.data, self.separator, True, self._collector)
         state = walk.run()
         self.window.drop(walk.at)
-        if state is State.BROKEN:
+        if state is State.BROKEN and not walk.at:
             self._unreadable(self.window.data[:400])
             self._skip_to_separator()
         return True

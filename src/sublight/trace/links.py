@@ -77,8 +77,9 @@ def _captured(calls: Calls) -> npt.NDArray[np.bool_]:
     begins, ends = _named(calls, _BEGIN_CAPTURE), _named(calls, _END_CAPTURE)
     for place in np.unique(calls.place[begins]).tolist():
         on_thread = calls.place == place
-        depth = np.cumsum((begins & on_thread).astype(np.int32) - (ends & on_thread))
-        inside |= on_thread & (depth > 0)
+        level = np.cumsum((begins & on_thread).astype(np.int32) - (ends & on_thread))
+        # An end without its beginning, which the profiler did not see, must not count against a later beginning.
+        inside |= on_thread & (level > np.minimum.accumulate(np.minimum(level, 0)))
     return inside
 
 

@@ -21,6 +21,7 @@ _EVENTS_KEY = b'"traceEvents"'
 _EVENTS_LIST = re.compile(rb'"traceEvents"\s{0,8}:\s{0,8}\[')
 _MOST_OVERLAP = 64
 _MOST_KEPT = 1 << 22
+_MOST_MEMBERS = 1000  # a trace has some twenty; this is something else, and is searched the quick way
 _SHOWN = 200
 _SCALAR_END = b",}] \t\r\n"
 
@@ -79,7 +80,12 @@ class Outline:
             )
             self.through_events(EventList(self.window, self._collector))
         self.cut_at = self.window.offset
-        self.end = self.cut_at + len(self.window.data)
+        if self.whole and self.window.data[:1] == b"}":
+            self.window.drop(1)
+        # To the very end also where the document has ended: only then is the checksum of a compressed file compared.
+        if self.window.drain() and self.whole:
+            self._collector.repairs.add(RepairKind.TRAILING_TEXT, "text after the end of the document; left out")
+        self.end = self.window.offset
 
     def adopt(self, members: dict[str, bytes], whole: bool, broken: bool, end: int, cut_at: int) -> None:
         """Take over what another outline found that read the rest of the document."""
@@ -93,12 +99,14 @@ class Outline:
             if token == b"":
                 return False
             if token == b"}":
-                self.whole = True
-                return False
+                self.whole = self.found
+                if self.found or not self._search():
+                    return False
+                continue
             if token == b",":
                 window.drop(1)
                 continue
-            key = self._key() if token == b'"' else None
+            key = self._key() if token == b'"' and len(self.members) < _MOST_MEMBERS else None
             if key is None or window.next_token() != b":":
                 if not self._search():
                     return False
@@ -123,7 +131,7 @@ class Outline:
     def _value(self, opening: bytes) -> bytes | None:
         """Pass over one value; its text, unless it was very long or the document ended in it."""
         window = self.window
-        if opening not in b'{["' or not opening:
+        if opening not in (b"{", b"[", b'"'):
             at = 0
             while True:
                 while at < len(window.data) and window.data[at] not in _SCALAR_END:
@@ -131,7 +139,7 @@ class Outline:
                 if at < len(window.data) or at > _MOST_KEPT or not window.more():
                     break
             text = window.data[:at]
-            window.drop(max(at, 1))
+            window.drop(at)
             return text
         nesting, kept, is_long = Nesting(), b"", False
         while True:

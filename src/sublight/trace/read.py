@@ -27,6 +27,9 @@ def read_trace(path: str | Path, *, python: bool = False) -> Trace:
         if source.form == "sqlite":
             return read_nsys(source, repairs)
         return read_chrome(source, repairs, python=python)
+    except OSError as error:
+        found = f"the file could not be read to its end ({error.strerror or error})"
+        raise InputFileError(f"reading the trace {source.name}", found, "a copy on another disk") from None
     finally:
         source.close()
 

@@ -14,6 +14,7 @@ class RepairKind(StrEnum):
 
     TRUNCATED = "truncated"  # the file stops before its end
     DAMAGED_COMPRESSION = "damaged compression"  # the compressed data is wrong, or something follows it
+    TRAILING_TEXT = "trailing text"  # something follows the end of the document
     UNREADABLE_HEADER = (
         "unreadable header"  # text around the events that is not JSON; the events were found all the same
     )

@@ -4,6 +4,7 @@ Compressed files are decompressed in a thread, which runs beside the decoding be
 interpreter; isal is used when it is installed, at a third of zlib's time.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,11 +53,11 @@ class Source:
         except BaseException:
             self.close()
             raise
-        self.disk_bytes = None if str(path) == "-" else Path(path).stat().st_size
+        self.disk_bytes = None if str(path) == "-" else os.fstat(self._file.fileno()).st_size
         self.plain_path = None if str(path) == "-" or self.compression else Path(path)
 
     def close(self) -> None:
-        if self._file is not sys.stdin.buffer:
+        if sys.stdin is None or self._file is not sys.stdin.buffer:
             self._file.close()
 
     def blocks(self) -> Iterator[bytes]:
@@ -83,9 +84,11 @@ class _Raw:
 
 
 def _opened(path: str | Path, name: str) -> BinaryIO:
-    if str(path) == "-":
-        return sys.stdin.buffer
     asked = f"reading the trace {name}"
+    if str(path) == "-":
+        if sys.stdin is None:
+            raise InputFileError(asked, "this program has none", "a path")
+        return sys.stdin.buffer
     target = Path(path)
     if target.is_dir():
         raise InputFileError(asked, "it is a folder", "one file of it, or all of them as the ranks of one run")
@@ -102,13 +105,6 @@ def _recognised(head: bytes, name: str) -> tuple[str, str]:
         raise InputFileError(asked, "it is empty", ANY_TRACE)
     if head.startswith(_SQLITE):
         return "sqlite", ""
-    if head.startswith(_GZIP):
-        return "json", "gzip"
-    if head.startswith(_ZSTD):
-        return "json", "zstd"
-    for magic, (what, hint) in _OTHER.items():
-        if head.startswith(magic):
-            raise InputFileError(asked, f"it is {what}", hint)
     if name.endswith((".nsys-rep", ".qdrep")):
         export = Path(name).with_suffix(".sqlite")
         raise InputFileError(
@@ -116,6 +112,13 @@ def _recognised(head: bytes, name: str) -> tuple[str, str]:
             "an Nsight Systems report can be read only by Nsight Systems itself",
             f"nsys export --type sqlite --output {export} {name}   and then read {export}",
         )
+    if head.startswith(_GZIP):
+        return "json", "gzip"
+    if head.startswith(_ZSTD):
+        return "json", "zstd"
+    for magic, (what, hint) in _OTHER.items():
+        if head.startswith(magic):
+            raise InputFileError(asked, f"it is {what}", hint)
     if b"\0" in head:
         raise InputFileError(asked, "it is not text, and no form of trace that is known here", ANY_TRACE)
     return "json", ""

@@ -2,7 +2,7 @@
 
 The stretch is split wherever the text that separates two events in this file occurs. That may also occur inside an
 event; where the brackets say so, a part is taken together with what follows it. A good event is never changed: mending
-is tried only on what is no JSON.
+is tried only on what is no JSON, and given up after many failures in a row, so that a file of nonsense ends soon.
 """
 
 import re
@@ -13,14 +13,18 @@ import msgspec
 
 from sublight.trace import kineto
 from sublight.trace.collect import Collector
-from sublight.trace.mending import mend
+from sublight.trace.mending import mend, without_bare_words
 from sublight.trace.nesting import Nesting
 from sublight.trace.repairs import RepairKind
 
-_SPACE = b" \t\r\n"
+_MOST_BYTES_USUALLY = 1 << 12
 _MOST_JOINED_BYTES = 1 << 16
-UNREADABLE = "text among the events that is no event, even after mending; left out"
+_MOST_FAILURES = 200
+_MOST_BATCHES = 1 << 14
 _LIST_END = re.compile(rb'\}\s*(\])(?=\s*(?:,\s*"|\}|$))')
+_BETWEEN = re.compile(rb"[ \t\r\n,]*")
+_ANYTHING_KNOWN = re.compile(rb"[,{\]]")
+UNREADABLE = "text among the events that is no event, even after mending; left out"
 
 
 class State(Enum):
@@ -48,33 +52,39 @@ class Walk:
     """
 
     def __init__(self, text: bytes, separator: bytes, final: bool, collector: Collector) -> None:
-        self.text = text
+        self.text, self._words = without_bare_words(text)
         self.at = 0
         self.clean = True
         self._final = final
         self._collector = collector
-        self._starts, self._ends = _parts(text, separator)
+        self._starts, self._ends = _parts(self.text, separator)
         self._batches: list[kineto.Batch] = []
 
     def run(self) -> State:
         """Give every event to the collector, in order."""
         state = self._run()
-        # At once, for a table takes many events as quickly as one.
-        if self._batches:
-            self._collector.add(kineto.joined(self._batches))
+        self._hand_over()
+        count = sum(at < self.at for at, _ in self._words)
+        if count:
+            self._collector.repairs.add(
+                RepairKind.BAD_NUMBER,
+                "bare words such as NaN where a number belongs; taken as absent",
+                self._words[0][1].decode("utf-8", "replace"),
+                count,
+            )
         return state
 
     def _run(self) -> State:
-        at, size = 0, len(self._starts)
+        part, size = 0, len(self._starts)
         whole = size - 1 if self._final else size
-        while at < len(self._starts):
-            size = max(1, min(size, whole - at))
-            if at < whole and self._take(self._starts[at], self._ends[at + size - 1]):
-                at, size, self.clean = at + size, size * 2, True
+        while part < len(self._starts):
+            size = max(1, min(size, whole - part))
+            if part < whole and self._take(self._starts[part], self._ends[part + size - 1]):
+                part, size, self.clean = part + size, size * 2, True
             elif size > 1:
                 size = (size + 1) // 2
             else:
-                state, at = self._one(at)
+                state, part = self._one(part)
                 if state is not State.GOES_ON:
                     return state
         self.at = len(self.text)
@@ -86,17 +96,28 @@ class Walk:
         except msgspec.DecodeError:
             return False
         self._batches.append(batch)
+        self._collector.failures = 0
+        if len(self._batches) >= _MOST_BATCHES:
+            self._hand_over()
         return True
+
+    def _hand_over(self) -> None:
+        """Many batches at once, for a table takes many events as quickly as one."""
+        if self._batches:
+            self._collector.add(kineto.joined(self._batches))
+            self._batches.clear()
 
     def _one(self, part: int) -> tuple[State, int]:
         """One part that is no event as it stands, or the last one, which holds the end of the list."""
         low, high = self._starts[part], self._ends[part]
-        text = self.text[low:high]
-        if text[:1] != b"{":
+        is_last = self._final and part == len(self._starts) - 1
+        if self.text[low : low + 1] != b"{":
             return self._after(part, low)
-        size = Nesting().end_in(self.text[low : low + _MOST_JOINED_BYTES])
+        if self._collector.failures > _MOST_FAILURES and not is_last:
+            return self._unreadable(part, low, high)
+        size = self._size(low, high)
         # A name such as f<"}, {"> ends the event too early; then the whole part is one event to be mended.
-        early = size is not None and size < len(text) and part < len(self._starts) - 1 and text.count(b'"ph"') == 1
+        early = size is not None and size < high - low and not is_last and self.text.count(b'"ph"', low, high) == 1
         if size is not None and not early and self._take(low, low + size):
             self.clean = True
             return self._after(bisect_left(self._ends, low + size), low + size)
@@ -104,68 +125,79 @@ class Walk:
             self.at = low
             return State.NEEDS_MORE, part
         self.clean = False
-        if self._mended(text):
+        if self._mended(low, high):
             return self._after(part, high)
-        if size is not None and size < len(text) and (self._take(low, low + size) or self._mended(text[:size])):
+        if size is not None and size < high - low and (self._take(low, low + size) or self._mended(low, low + size)):
             return self._after(part, low + size)
-        if self._final and part == len(self._starts) - 1:
-            return self._last(part, low, text, size)
-        self._unreadable(text)
-        return State.GOES_ON, part + 1
+        return self._last(part, low, size) if is_last else self._unreadable(part, low, high)
 
-    def _last(self, part: int, low: int, text: bytes, size: int | None) -> tuple[State, int]:
+    def _size(self, low: int, high: int) -> int | None:
+        """How long the event is, as its brackets and quotes say; it may reach beyond its part."""
+        for width in (_MOST_BYTES_USUALLY, _MOST_JOINED_BYTES):
+            size = Nesting().end_in(self.text[low : low + width])
+            if size is not None:
+                return size
+        end = Nesting().end_in(self.text, low) if high - low > _MOST_JOINED_BYTES else None
+        return None if end is None else end - low
+
+    def _last(self, part: int, low: int, size: int | None) -> tuple[State, int]:
         """The last part, when no event could be made of it as far as its brackets say."""
-        for match in _LIST_END.finditer(text):
-            if self._mended(text[: match.start(1)].rstrip(_SPACE)):
-                return self._after(part, low + match.start(1))
+        for match in _LIST_END.finditer(self.text, low, min(low + _MOST_JOINED_BYTES, len(self.text))):
+            if self._mended(low, match.start(1)):
+                return self._after(part, match.start(1))
         if size is None:
             self.at = low
             return State.BROKEN, part
-        self._unreadable(text[:size])
-        return self._after(part, low + size)
+        return self._unreadable(part, low, low + size)
 
     def _after(self, part: int, at: int) -> tuple[State, int]:
         """What follows an event within its part: the end of the list, another event, or nothing."""
-        text = self.text[at : self._ends[part]]
-        rest = text.lstrip(_SPACE + b",")
-        at += len(text) - len(rest)
-        if rest[:1] not in (b"", b"]", b"{"):
-            width = _width(rest)
-            self._unreadable(rest[:width])
-            return self._after(part, at + width)
-        if rest[:1] == b"]":
+        end = self._ends[part]
+        between = _BETWEEN.match(self.text, at, end)
+        at = between.end() if between else at
+        if at >= end:
+            return State.GOES_ON, part + 1
+        following = self.text[at : at + 1]
+        if following == b"]":
             self.at = at
             return State.AT_BRACKET, part
-        if rest[:1] == b"{":
+        if following == b"{":
             self._starts[part] = at
             return State.GOES_ON, part
-        return State.GOES_ON, part + 1
+        return self._unreadable(part, at, at + self._width(at, end))
 
-    def _mended(self, text: bytes) -> bool:
-        row = mend(text)
+    def _width(self, at: int, end: int) -> int:
+        """How much to pass over: a value that is no object, or what looks like nothing at all."""
+        if self.text[at : at + 1] in (b"[", b'"'):
+            value_end = Nesting().end_in(self.text[at : min(end, at + _MOST_JOINED_BYTES)])
+            if value_end is not None:
+                return value_end
+        known = _ANYTHING_KNOWN.search(self.text, at + 1, end)
+        return (known.start() if known else end) - at
+
+    def _mended(self, low: int, high: int) -> bool:
+        row = mend(self.text, low, high)
         if row is None:
             return False
         self._batches.append(kineto.loosely([row]))
+        self._collector.failures = 0
         self._collector.repairs.add(
             RepairKind.MENDED_TEXT,
-            "events whose text is not JSON as written (quotes, backslashes, encoding, or a number that is none); "
-            "read after mending",
-            text[:400].decode("utf-8", "replace"),
+            "events whose text is not JSON as written (quotes, backslashes, encoding); read after mending",
+            self._shown(low),
         )
         return True
 
-    def _unreadable(self, text: bytes) -> None:
-        self._collector.repairs.add(RepairKind.UNREADABLE_EVENT, UNREADABLE, text[:400].decode("utf-8", "replace"))
+    def _unreadable(self, part: int, low: int, high: int) -> tuple[State, int]:
+        """Leave out the text, and go on behind it."""
+        self.clean = False
+        self._collector.failures += 1
+        self._collector.repairs.add(RepairKind.UNREADABLE_EVENT, UNREADABLE, self._shown(low))
+        self._starts[part] = high
+        return State.GOES_ON, part + (high >= self._ends[part])
 
-
-def _width(junk: bytes) -> int:
-    """How much to pass over: a value that is no object, or what looks like nothing at all."""
-    if junk[:1] in (b"[", b'"'):
-        end = Nesting().end_in(junk)
-        if end is not None:
-            return end
-    following = re.search(rb"[,{\]]", junk[1:])
-    return following.start() + 1 if following else len(junk)
+    def _shown(self, low: int) -> str:
+        return self.text[low : low + 400].decode("utf-8", "replace")
 
 
 def _parts(text: bytes, separator: bytes) -> tuple[list[int], list[int]]:

@@ -33,6 +33,15 @@ class Window:
         self.data = self.data[count:]
         self.offset += count
 
+    def drain(self) -> bool:
+        """Read and drop all that is left; whether there was anything but white space and padding."""
+        something = False
+        while True:
+            something = something or bool(self.data.strip(_SPACE + b"\0"))
+            self.drop(len(self.data))
+            if not self.more():
+                return something
+
     def put_back(self, text: bytes) -> None:
         """Move the start of the window back over text that was dropped from it."""
         self.data = text + self.data

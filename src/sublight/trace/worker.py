@@ -134,8 +134,8 @@ class Worker:
     """A process that reads one part."""
 
     def __init__(self, part: Part) -> None:
-        if not sys.executable:
-            raise OSError("this program does not know its interpreter")
+        if not sys.executable or getattr(sys, "frozen", False):
+            raise OSError("this program is not run by an interpreter that could be started again")
         path = os.pathsep.join(entry for entry in sys.path if entry)
         # -P: the working directory is not where modules come from.
         self._process = subprocess.Popen(

@@ -16,6 +16,7 @@ from sublight.report.blocks import (
     Note,
     Paragraph,
     Table,
+    Timeline,
     Waterfall,
 )
 from sublight.report.terminal import prose
@@ -34,14 +35,15 @@ def lay_out(document: Document, screen: Screen) -> Iterator[Text]:
         # What a heading announces stands right under it.
         if not under_heading:
             yield Text()
-        yield from _draw(block, screen)
+        yield from draw(block, screen)
         under_heading = isinstance(block, Heading)
     if document.footer:
         yield Text()
         yield from plain(document.footer, "muted").wrapped(screen.prose)
 
 
-def _draw(block: Block, screen: Screen) -> Iterator[Text]:
+def draw(block: Block, screen: Screen) -> Iterator[Text]:
+    """One block, without the empty lines around it."""
     match block:
         case Heading():
             return prose.heading(block, screen)
@@ -68,4 +70,8 @@ def _draw(block: Block, screen: Screen) -> Iterator[Text]:
             from sublight.report.terminal.plot import curves
 
             return curves(block, screen)
+        case Timeline():
+            from sublight.report.terminal.timeline import timeline
+
+            return timeline(block, screen)
     assert_never(block)

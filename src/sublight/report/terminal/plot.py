@@ -57,12 +57,12 @@ def _plot(block: Curves, drawn: Sequence[Curve], screen: Screen) -> Iterator[Tex
         tick = names.get(row, "")
         yield Text.of(Text(f"{tick:>{margin}} {'┤' if tick else '│'}", "dim"), line)
     yield Text(f"{'':>{margin}} └" + "─" * width, "dim")
-    yield Text(" " * (margin + 2) + _tick_line(xs, width), "dim")
+    yield Text(" " * (margin + 2) + tick_line(xs, width), "dim")
     for words in marks_in_words(block):
         yield from hang(Text("┊ ", "dim"), plain(words), screen.prose)
 
 
-def _tick_line(xs: Axis, width: int) -> str:
+def tick_line(xs: Axis, width: int) -> str:
     """Tick labels under their places, as many as keep a space between them."""
     line = ""
     for tick in xs.ticks:

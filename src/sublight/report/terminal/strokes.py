@@ -1,6 +1,7 @@
 """Bars made of characters: block elements that end on an eighth of a column."""
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
+LEVELS = " ▁▂▃▄▅▆▇█"
 SOLID = "█"
 RIGHT_HALF = "▐"
 # Series differ in pattern as well as in colour. The lightest shade is left out: it means "unknown".
@@ -34,3 +35,8 @@ def span(start: float, end: float, pattern: str) -> tuple[int, str]:
         return column, solid(max(end - start, 1 / 8))
     rest = end - column - 1
     return column, RIGHT_HALF + (solid(rest) if rest > 1 / 16 else "")
+
+
+def level(share: float) -> str:
+    """A column filled from the ground to the nearest eighth; what is not zero leaves at least a trace."""
+    return LEVELS[max(round(share * 8), 1) if share > 0 else 0]

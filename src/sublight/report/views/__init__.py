@@ -14,6 +14,11 @@ RECORDS: dict[str, tuple[str, str]] = {
     "limit": ("sublight.limits.decode:DecodeLimit", "sublight.report.views.limit:limit_document"),
     "sweep": ("sublight.limits.sweep:Sweep", "sublight.report.views.sweep:sweep_document"),
     "trace": ("sublight.trace.analysis:Analysis", "sublight.report.views.trace:trace_document"),
+    "trace-comparison": (
+        "sublight.trace.compare:TraceComparison",
+        "sublight.report.views.comparison:comparison_document",
+    ),
+    "skew": ("sublight.trace.skew:Skew", "sublight.report.views.skew:skew_document"),
     "findings": ("sublight.campaign.findings:Findings", "sublight.report.views.findings:findings_document"),
     "note": ("sublight.campaign.note:Note", "sublight.report.views.findings:note_document"),
     "gap": ("sublight.gap.compare:Gap", "sublight.report.views.gap:gap_document"),
