@@ -5,8 +5,9 @@ hands in the table of types it is prepared to read. `Figure` is the number every
 travels without the class of its evidence and where it came from.
 """
 
-import os
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 import sublight
-from sublight.errors import InputFileError, RecordError
+from sublight.errors import RecordError, SublightError
+from sublight.files import read_small_file
+from sublight.files import write_atomically as write_atomically  # noqa: PLC0414 - part of saving a record
 
 
 class Evidence(StrEnum):
@@ -66,6 +69,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     schema: ClassVar[str]
     version: ClassVar[int] = 1
 
+    def flaws(self) -> Iterator[str]:
+        """What cannot be so: sums that do not close, rows named twice. Nothing in a record that was not edited."""
+        return iter(())
+
 
 class Envelope(msgspec.Struct, frozen=True):
     """How a record lies on disk: the schema first, so that a file can be recognised without decoding the rest."""
@@ -100,9 +107,25 @@ def encode(record: Record) -> bytes:
         written_by=f"sublight {sublight.__version__}",
         written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         environment=environment(),
-        record=msgspec.Raw(msgspec.json.encode(record)),
+        record=msgspec.Raw(_as_json(record)),
     )
     return msgspec.json.format(msgspec.json.encode(envelope), indent=1) + b"\n"
+
+
+def _as_json(record: Record) -> bytes:
+    try:
+        return msgspec.json.encode(record)
+    except UnicodeEncodeError:  # the name of a file that is no UTF-8
+        return msgspec.json.encode(_spelled(msgspec.to_builtins(record)))
+
+
+def _spelled(value: Any) -> Any:
+    """The same with text that can be written down: bytes that are no UTF-8 become escapes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if isinstance(value, dict):
+        return {_spelled(key): _spelled(item) for key, item in value.items()}
+    return [_spelled(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def decode(data: bytes, types: Mapping[str, type[Record]], name: str = "the record") -> Record:
@@ -114,18 +137,21 @@ def decode(data: bytes, types: Mapping[str, type[Record]], name: str = "the reco
         name: how an error calls the input.
 
     Raises:
-        RecordError: not JSON, no envelope, an unknown schema, a newer version, or a field that does not fit.
+        RecordError: not JSON, no envelope, an unknown schema, a newer version, a field that does not fit, or values
+            that cannot be so together.
     """
     asked = f"reading {name} as a saved record"
     try:
         envelope = msgspec.json.decode(data, type=Envelope)
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise RecordError(asked, f"this is not a record that Sublight wrote ({error})", _SAVE_HINT) from None
     known = {f"sublight/{schema}": record_type for schema, record_type in types.items()}
     record_type = known.get(envelope.schema)
     if record_type is None:
         kinds = ", ".join(sorted(known)) or "none"
         raise RecordError(asked, f"its schema is {envelope.schema!r}; readable here: {kinds}", _SAVE_HINT)
+    if envelope.version < 1:
+        raise RecordError(asked, f"it has version {envelope.version}; versions count from 1", _SAVE_HINT)
     if envelope.version > record_type.version:
         raise RecordError(
             asked,
@@ -134,60 +160,76 @@ def decode(data: bytes, types: Mapping[str, type[Record]], name: str = "the reco
             "a Sublight at least as new as the one that wrote it",
         )
     try:
-        return msgspec.json.decode(envelope.record, type=record_type)
-    except msgspec.DecodeError as error:
+        record = msgspec.json.decode(envelope.record, type=record_type)
+    except _UNDECODABLE as error:
         raise RecordError(asked, f"a field does not fit schema {envelope.schema!r}: {error}", _SAVE_HINT) from None
+    except SublightError as error:
+        raise RecordError(asked, f"{error.asked}: {error.found}", _SAVE_HINT) from None
+    flaw = next(impossible_numbers(record), "") or next(record.flaws(), "")
+    if flaw:
+        raise RecordError(asked, f"{flaw}; it was changed after it was written", _SAVE_HINT)
+    return record
+
+
+# What fields count that cannot be below zero, by the ends of their names. Moments and offsets can, and what a claim
+# leaves beside the naive number.
+_COUNTED = ("_s", "_ns", "bytes", "_per_token", "_per_sequence", "calls", "count", "counts", "parameters", "flops")
+_SIGNED = ("start_ns", "end_ns", "offset_ns", "room_s")
+
+
+def impossible_numbers(value: object, name: str = "the record", counted: bool = False) -> Iterator[str]:
+    """Every number in a record that is not finite, or is below zero where its field is a time, a size or a count."""
+    if isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            own = field.endswith(_COUNTED) and not field.endswith(_SIGNED)
+            yield from impossible_numbers(getattr(value, field), f"{name}.{field}", counted or own)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from impossible_numbers(item, f"{name}.{key}", counted)
+    elif isinstance(value, (tuple, list)):
+        for place, item in enumerate(value):
+            yield from impossible_numbers(item, f"{name}[{place}]", counted)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            yield f"{name} is {value}, not finite"
+        elif counted and value < 0:
+            yield f"{name} is {value:g}, below zero"
+
+
+def differ(stored: float | None, computed: float | None) -> bool:
+    """Whether a stored number is not what it is computed from, beyond rounding."""
+    if stored is None or computed is None:
+        return stored is not computed
+    return not math.isclose(stored, computed, rel_tol=1e-6, abs_tol=1e-12)
+
+
+def repeated(names: Iterable[Any]) -> list[Any]:
+    """What occurs more than once."""
+    return [name for name, times in Counter(names).items() if times > 1]
 
 
 _SAVE_HINT = "a file written with --save"
+_LARGEST = 512 * 1024 * 1024  # a trace of every kernel of a long run is a record too
+# What msgspec raises for bytes that are no JSON of a type: broken, not UTF-8, or nested beyond any record.
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def written_at(data: bytes) -> str:
     """When a record was written, in UTC; "" for what is no record of ours."""
     try:
         return msgspec.json.decode(data, type=Envelope).written_at
-    except msgspec.DecodeError:
+    except _UNDECODABLE:
         return ""
 
 
 def load(path: Path, types: Mapping[str, type[Record]]) -> Record:
     """A record from a file. Raises InputFileError when it cannot be read, RecordError when it is not a record."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputFileError(f"reading {path}", error.strerror or str(error), _SAVE_HINT) from None
-    return decode(data, types, str(path))
+    return decode(read_small_file(path, f"reading {path}", _SAVE_HINT, _LARGEST), types, str(path))
 
 
 def save(record: Record, path: Path) -> None:
     """Write the record so that the file is either the old one or the whole new one."""
     write_atomically(path, encode(record))
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` in one step: written beside it, then renamed. Raises InputFileError."""
-    import tempfile
-
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            Path(temporary).chmod(0o666 & ~_umask())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InputFileError(
-            f"writing {path}", error.strerror or str(error), "a folder that exists and can be written to"
-        ) from None
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 def to_builtins(record: Record) -> Any:

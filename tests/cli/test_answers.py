@@ -98,7 +98,8 @@ def test_saved_and_shown_again_is_the_same(sublight: Sublight, tmp_path: Path) -
 
 def test_a_saved_gap_as_measurement(sublight: Sublight) -> None:
     sublight("gap", "--save", "gap.json")
-    done = sublight("gap", "glm-5-nvfp4", "--gpus", "8xrtx-pro-6000-server", "--measured", "gap.json")
+    asked = ("gap", "glm-5-nvfp4", "--gpus", "8xrtx-pro-6000-workstation", "--measured", "gap.json")
+    done = sublight(*asked, "--bandwidth", "1597GB/s")
     assert done.code == 0
     assert "96.5 ms" in done.out and "7.28 ms" in done.out
 
@@ -111,7 +112,7 @@ def test_measured_bandwidth_stands_beside_the_data_sheet(sublight: Sublight, tmp
     measured = json.loads(done.out)["record"]
     assert measured["totals"]["memory_s"] / plain["memory_s"] == pytest.approx(273 / 232)
     text = sublight("limit", "gpt-oss-120b", "--gpus", "gb10", "--measured-gpu", "probe.json").out
-    assert "232.0 GB/s (measured here: probe.json); data sheet 273.0 GB/s" in " ".join(text.split())
+    assert "232.0 GB/s (measured here: probe.json); catalogue (published) 273.0 GB/s" in " ".join(text.split())
     given = sublight("limit", "gpt-oss-120b", "--gpus", "gb10", "--bandwidth", "232GB/s", "--json")
     assert json.loads(given.out)["record"]["totals"]["memory_s"] == measured["totals"]["memory_s"]
 
@@ -129,6 +130,18 @@ def test_a_measurement_that_nothing_can_reach(sublight: Sublight) -> None:
     done = sublight("gap", "glm-5-nvfp4", "--gpus", "8xrtx-pro-6000-server", "--measured", "3.2ms")
     assert done.code == 0
     assert "Nothing runs faster" in " ".join(done.out.replace("▌", "").split())
+
+
+def test_all_that_is_stated_of_a_card(sublight: Sublight) -> None:
+    lines = sublight("limit", "--list", "H200").out.splitlines()
+    assert lines[0] == "h200: NVIDIA H200 SXM 141 GB (sm_90)"
+    assert "  memory bandwidth: 4,800 GB/s" in lines and "  bf16: 989 TFLOP/s" in lines
+    figures = [line for line in lines if line.startswith("  ") and not line.startswith("   ")]
+    assert sum("known as: " in line for line in lines) == sum("source: " in line for line in lines) == len(figures)
+    assert sublight("limit", "--list", "glm-5-nvfp4").out.startswith("glm-5-nvfp4: GLM-5 NVFP4\n  source: ")
+    refused = sublight("limit", "--list", "h2000")
+    assert (refused.code, refused.out) == (2, "")
+    assert "h200" in refused.err
 
 
 def test_lists_and_version(sublight: Sublight) -> None:

@@ -39,6 +39,24 @@ def test_a_campaign_from_first_gap_to_findings(sublight: Sublight, tmp_path: Pat
     assert "since the first" in text and "4.62x" in text
 
 
+def test_only_the_same_work_is_faster_or_answers(sublight: Sublight, tmp_path: Path) -> None:
+    """A step at another context is no gain, and what was measured on another card answers nothing here."""
+    (tmp_path / "c").mkdir()
+    b200 = ("gap", "glm-5-nvfp4", "--gpus", "8xb200", "--measured", "9ms", "--allreduce-us", "12")
+    sublight(*GAP, "--measured", "97ms", "--campaign", "c")
+    sublight(*b200, "--campaign", "c")
+    found = json.loads(sublight("report", "c", "--json").out)["record"]
+    assert [m["comparable"] for m in found["marks"]] == [False, True]
+    assert "all-reduce" not in {c["step"] for c in found["closed"]}
+    assert "since the first" not in words(sublight("report", "c").out)
+    sublight(*GAP, "--measured", "60ms", "--context", "32k", "--campaign", "c")
+    sublight(*GAP, "--measured", "48.5ms", "--ep", "8", "--campaign", "c")
+    found = json.loads(sublight("report", "c", "--json").out)["record"]
+    assert [m["comparable"] for m in found["marks"]] == [True, False, False, True]
+    text = words(sublight("report", "c").out)
+    assert "since the first" in text and "2.00x" in text and "it was 97.0 ms" in text
+
+
 def test_a_later_gap_shows_closed_steps_with_their_evidence(sublight: Sublight, tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     sublight(*GAP, "--measured", "97ms", "--campaign", "c")

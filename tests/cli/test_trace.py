@@ -9,75 +9,9 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
+from tests.cli.decode import BETWEEN_US, MODEL, STEP, STEP_US, kineto
 
 Sublight = Callable[..., Run]
-
-# A dense model of two layers, small enough to count.
-MODEL = {
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "vocab_size": 4096,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 16,
-    "head_dim": 64,
-    "intermediate_size": 2048,
-    "torch_dtype": "bfloat16",
-}
-NVJET = "nvjet_sm90_tst_64x8_64x16_1x1_v_bz_TNT"
-FLASH = (
-    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloop>>>(int)"
-)
-NORM = "void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*)"
-SILU = "void vllm::act_and_mul_kernel<c10::BFloat16>(c10::BFloat16*)"
-# Name, grid, microseconds, and the gap before it.
-LAYER: list[tuple[str, list[int], float, float]] = [
-    (NORM, [1, 1, 1], 2.0, 1.0),
-    (NVJET, [48, 1, 1], 10.0, 1.0),  # qkv: 3072 columns
-    (FLASH, [16, 1, 1], 20.0, 1.0),
-    (NVJET, [16, 1, 1], 5.0, 1.0),  # o_proj: 1024 columns
-    (NORM, [1, 1, 1], 2.0, 1.0),
-    (NVJET, [64, 1, 1], 12.0, 1.0),  # gate and up: 4096 columns
-    (SILU, [2, 1, 1], 1.5, 1.0),
-    (NVJET, [16, 1, 1], 6.0, 1.0),  # down: 1024 columns
-]
-STEP = [*LAYER, *LAYER, (NORM, [1, 1, 1], 2.0, 1.0), (NVJET, [64, 1, 1], 8.0, 1.0)]  # lm_head: 4096 columns
-BETWEEN_US = 50.0
-STEP_US = sum(us + gap for _, _, us, gap in STEP) - 1.0 + BETWEEN_US
-
-
-def kineto(steps: int = 6, *, marks: bool = True) -> dict[str, Any]:
-    """Steps replayed from one CUDA graph each, with a pause between them."""
-    events: list[dict[str, Any]] = []
-    at = 1000.0
-    for step in range(steps):
-        correlation = 100 + step
-        launch = {
-            "ph": "X",
-            "cat": "cuda_runtime",
-            "name": "cudaGraphLaunch",
-            "pid": 1,
-            "tid": 1,
-            "ts": at - 20,
-            "dur": 5,
-        }
-        events.append(launch | {"args": {"correlation": correlation}})
-        if marks:
-            events.append({"ph": "X", "cat": "user_annotation", "name": f"decode step {step}", "pid": 1, "tid": 1,
-                           "ts": at - 25, "dur": 20})  # fmt: skip
-        first = True
-        for name, grid, us, gap in STEP:
-            at += 0.0 if first else gap
-            first = False
-            events.append({
-                "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": at, "dur": us,
-                "args": {"correlation": correlation, "device": 0, "stream": 7, "grid": grid, "block": [128, 1, 1],
-                         "graph node id": len(events)},
-            })  # fmt: skip
-            at += us
-        at += BETWEEN_US
-    device = {"id": 0, "name": "NVIDIA H200", "numSms": 132, "computeMajor": 9, "computeMinor": 0}
-    return {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events}
 
 
 @pytest.fixture
@@ -197,5 +131,31 @@ def test_a_truncated_trace_is_used_as_far_as_it_goes(sublight: Sublight, files: 
 
 def test_saved_and_shown_again(sublight: Sublight, files: Path) -> None:
     printed = sublight("trace", "trace.json", "--save", "t.json", "--html", "t.html")
-    assert sublight("show", "t.json").out == printed.out
+    assert sublight("show", "t.json", "--html", "again.html").out == printed.out
+    assert (files / "again.html").read_bytes() == (files / "t.html").read_bytes()
     assert "FlashAttnFwdSm90" in (files / "t.html").read_text()
+
+
+def test_the_timeline_is_printed_for_a_trace_and_drawn_for_a_gap(sublight: Sublight, files: Path) -> None:
+    title = f"The step on the GPU: {len(STEP)} events"
+    printed = sublight("trace", "trace.json", "--model", "./config.json").out
+    lines = printed[printed.index(title) :].split("\n\n")[0].splitlines()
+    assert len(lines) <= 10 and any(line.startswith("busy 65.5 %") for line in lines)  # 127 of 194 us
+    gap = ("gap", "./config.json", "--gpus", "h200", "--trace", "trace.json")
+    done = sublight(*gap, "--html", "gap.html", "--save", "gap.json")
+    assert title not in done.out and title in (files / "gap.html").read_text()
+    assert title in sublight(*gap, "--markdown").out
+    assert sublight("show", "gap.json", "--html", "again.html").out == done.out
+    assert (files / "again.html").read_bytes() == (files / "gap.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "moment", [[-1, 5, 0, 0, 0], [0, -5, 0, 0, 0], [0, 5, 9, 0, 0], [0, 5, 0, -1, 0], [0, 5, 0, 0, 99]]
+)
+def test_a_record_with_impossible_events_is_refused(sublight: Sublight, files: Path, moment: list[int]) -> None:
+    saved = json.loads(sublight("trace", "trace.json", "--json").out)
+    saved["record"]["events"]["moments"].append(moment)
+    (files / "bad.json").write_text(json.dumps(saved))
+    done = sublight("show", "bad.json")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 3 and "Traceback" not in done.err

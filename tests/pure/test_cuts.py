@@ -66,6 +66,7 @@ def test_a_split_is_an_error_that_names_what_works() -> None:
     found = list(cut_findings(of_width(1856, NVFP4), Workload(layout=Layout(tp=8))))
     assert [f.level for f in found] == ["error"]
     assert "1856/8 = 232 splits a group of 16" in found[0].text
+    assert "the busiest rank then reads 240 (3.4 % more of it" in found[0].text
     assert "--ep 8 or a tensor-parallel degree of 1, 2, 4" in found[0].text
 
 

@@ -9,17 +9,19 @@ from sublight.errors import UnknownNameError, UsageError
 from sublight.facts.gpu import get_gpu
 from sublight.facts.interconnect import interconnect_for
 from sublight.facts.model import read_model
-from sublight.facts.workload import Layout, Speculation, Workload
+from sublight.facts.published import PublishedKernel, published_kernels
+from sublight.facts.workload import Layout, Routing, Speculation, Workload
 from sublight.gap.compare import Gap, compare, measured_from_record, measured_from_text
+from sublight.gap.same import differences
 from sublight.limits.decode import DecodeLimit, decode_limit
 from sublight.records import Evidence, Figure
 from sublight.report.views import record_types
 
 
-def limit(gpu: str = "rtx-pro-6000-workstation", **work: object) -> DecodeLimit:
+def limit(gpu: str = "rtx-pro-6000-workstation", model: str = "glm-5-nvfp4", **work: object) -> DecodeLimit:
     card = get_gpu(gpu)
-    workload = Workload(layout=Layout(tp=8), **work)  # type: ignore[arg-type]
-    return decode_limit(read_model("glm-5-nvfp4"), card, workload, interconnect_for(card))
+    workload = Workload(**{"layout": Layout(tp=8)} | work)  # type: ignore[arg-type]
+    return decode_limit(read_model(model), card, workload, interconnect_for(card))
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +125,51 @@ def test_a_saved_gap_is_a_measurement_of_the_same_workload_only(campaign: Gap, t
     path = tmp_path / "gap.json"
     records.save(campaign, path)
     assert records.load(path, record_types()) == campaign
-    step, text = measured_from_record(path, limit("b200"))
+    step, text = measured_from_record(path, limit())
     assert step.known == campaign.measured_s.known
     assert (text, step.source) == ("10.36 tok/s", "gap.json: --measured")
-    with pytest.raises(UsageError, match="batch 1, verify width 1"):
-        measured_from_record(path, limit(batch=4))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "work", "differs"),
+    [
+        ("rtx-pro-6000-server", {}, ["card: rtx-pro-6000-workstation, asked is rtx-pro-6000-server"]),
+        ("b200", {}, ["card: rtx-pro-6000-workstation, asked is b200", "link: pcie5-switch, asked is nvlink5"]),
+        (None, {"batch": 4}, ["batch: 1, asked is 4"]),
+        (None, {"context": 8192}, ["context: 1,024, asked is 8,192"]),
+        (None, {"kv_dtype": "fp8"}, ["KV cache: bf16, asked is fp8"]),
+        (None, {"layout": Layout(tp=8, ep=8)}, ["layout: TP8, asked is TP8 + EP8"]),
+        (None, {"layout": Layout(tp=8, dp=8)}, ["layout: TP8, asked is TP8 + DP attention 8"]),
+        (None, {"layout": Layout(tp=4, pp=2)}, ["layout: TP8, asked is TP4 + PP2"]),
+        (None, {"layout": Layout(tp=4)}, ["cards: 8, asked is 4", "layout: TP8, asked is TP4"]),
+        (
+            None,
+            {"speculation": Speculation(draft_length=1, verify_width=2, tokens_per_step=1.9)},
+            ["speculation: none (verify width 1), asked is draft 1, verify width 2, 1.9 tokens a step"],
+        ),
+    ],
+)
+def test_what_defines_a_step_has_to_be_the_same(
+    floor: DecodeLimit, gpu: str | None, work: dict[str, object], differs: list[str]
+) -> None:
+    assert differences(limit(gpu or "rtx-pro-6000-workstation", **work), floor) == differs
+
+
+def test_counts_of_experts_are_a_closer_look_at_the_same_step(floor: DecodeLimit) -> None:
+    seen = limit(routing=Routing((1.0,) * 256, "a.json"))
+    other = limit(routing=Routing((2.0,) * 128 + (1.0,) * 128, "b.json"))
+    assert differences(seen, floor) == differences(floor, seen) == differences(seen, seen) == []
+    assert differences(seen, other) == ["expert counts: others than those asked for"]
+
+
+def test_a_record_of_another_step_is_refused_with_the_list(campaign: Gap, tmp_path: Path) -> None:
+    records.save(campaign, tmp_path / "gap.json")
+    with pytest.raises(UsageError) as raised:
+        measured_from_record(tmp_path / "gap.json", limit("rtx-pro-6000-server", batch=4))
+    assert raised.value.found == (
+        "it was measured in another step: card: rtx-pro-6000-workstation, asked is rtx-pro-6000-server; "
+        "batch: 1, asked is 4"
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,6 +185,120 @@ def test_claims_that_cannot_be_read(floor: DecodeLimit, text: str, error: str) -
     with pytest.raises((UsageError, UnknownNameError)) as raised:
         compare(floor, given(0.097), "97ms", part_claims=[text])
     assert error in raised.value.found
+
+
+def test_published_kernels_are_of_plain_tensor_parallelism(floor: DecodeLimit) -> None:
+    """Experts on other ranks, attention of other requests, or half the layers: other shapes, other messages."""
+    for layout in (Layout(tp=8, ep=8), Layout(tp=8, dp=8), Layout(tp=8, pp=2)):
+        assert compare(limit(layout=layout), given(0.02), "20ms").published == (), layout
+
+
+def test_published_kernels_are_of_rows_stored_as_they_were_timed() -> None:
+    """BF16 products say nothing of an FP8 checkpoint: only its router, its head and the messages are alike."""
+    gap = compare(limit("rtx-pro-6000-server", model="glm-5-fp8"), given(0.03), "30ms")
+    alike = {
+        "moe.router": 75 * 8.9,
+        "head": 169.9,
+        "comm.embedding": 26.9,
+        "comm.attention": 78 * 26.9,
+        "comm.mlp": 78 * 26.9,
+    }
+    assert {p.id: pytest.approx(p.seconds * 1e6) for p in gap.published} == alike
+    floors = {r.id: r.time_s for r in gap.limit.rows}
+    messages_s = 157 * gap.limit.collectives[0].best_s.known
+    kernels = next(s for s in gap.steps if s.id == "kernels")
+    extra = sum(alike.values()) * 1e-6 - floors["moe.router"] - floors["head"] - messages_s
+    assert kernels.explains_high_s == pytest.approx(extra)
+
+
+def test_one_time_for_two_rows_is_split_by_their_bytes(campaign: Gap) -> None:
+    """W_UK has 1536 of the 3584 rows of the two halves that were timed together."""
+    seconds = {p.id: p.seconds for p in campaign.published}
+    assert seconds["attn.absorb_k"] * 1e6 == pytest.approx(78 * 8.7 * 1536 / 3584)
+    assert seconds["attn.absorb_v"] * 1e6 == pytest.approx(78 * 8.7 * 2048 / 3584)
+
+
+def test_every_published_kernel_of_weights_says_in_which_format() -> None:
+    published = published_kernels(
+        "rtx-pro-6000-server", 8, 1, model_type="glm_moe_dsa", hidden=6144, experts=256, expert_width=2048
+    )
+    assert published is not None
+    formats = {row: kernel.formats for kernel in published.kernel for row in kernel.rows}
+    assert formats["attn.qkv_a"] == formats["head"] == ("BF16",)
+    assert formats["moe.experts"] == ("NVFP4",)
+    assert formats["comm.mlp"] == ()
+    with pytest.raises(ValueError, match="need the formats"):
+        PublishedKernel(rows=("attn.o",), us=1.0, note="")
+
+
+def test_faster_than_rows_one_by_one_is_not_yet_against_physics() -> None:
+    """Where some rows wait for memory and some for arithmetic, perfect overlap of the two is the last bound."""
+    many = limit(batch=512)
+    strict, rows = many.totals.strict_s, many.totals.rows_s
+    assert strict < 0.99 * rows
+    between = compare(many, given((strict + rows) / 2), "x")
+    assert between.standing == "below the best collectives"
+    assert compare(many, given(strict * 0.999), "x").standing == "below memory"
+
+
+def test_a_claimed_rate_counts_tokens_and_a_floor_steps() -> None:
+    wide = limit(speculation=Speculation(draft_length=3, verify_width=4, tokens_per_step=2.5))
+    claim = compare(wide, given(0.1), "100ms", floor_claim="100 tok/s").claimed_floor
+    assert claim is not None and claim.claimed_s == pytest.approx(2.5 / 100)
+
+
+def test_the_rest_of_a_claim_holds_only_what_it_does_not_name(floor: DecodeLimit) -> None:
+    (part,) = compare(floor, given(0.097), "97ms", part_claims=["experts=5ms"]).claimed_parts
+    assert part.rows == ("moe.experts", "moe.shared")
+    assert part.rest_fp4_floor_s == pytest.approx(floor.row("mlp.dense").time_s)
+    assert part.rest_fp4_published_s == pytest.approx(3 * 35.1e-6)
+
+
+def test_sizes_of_the_next_steps(campaign: Gap) -> None:
+    steps = {s.id: s for s in campaign.steps}
+    totals = campaign.limit.totals
+    # Staged through host memory a message takes 15 times as long: 14 times more.
+    assert steps["p2p"].explains_high_s == pytest.approx(14 * (totals.best_s.known - totals.rows_s))
+    assert steps["edition"].explains_high_s == pytest.approx(totals.memory_s * (1792 / 1597 - 1))
+    b200 = compare(limit("b200"), given(0.05), "50ms")
+    bandwidth = next(s for s in b200.steps if s.id == "bandwidth")
+    assert bandwidth.explains_high_s == pytest.approx(b200.limit.totals.memory_s * (7700 / 6837 - 1))
+
+
+def test_no_step_explains_more_than_the_gap_and_trifles_are_left_out(floor: DecodeLimit) -> None:
+    small = compare(floor, given(7e-3), "7ms")
+    assert max(s.explains_high_s for s in small.steps) == pytest.approx(7e-3 - small.floor_s)
+    assert {s.id: s for s in small.steps}["kernels"].explains_low_s == pytest.approx(7e-3 - small.floor_s)
+    # Of 3 s, what explains 6 ms or less is not worth a look.
+    assert [s.id for s in compare(floor, given(3.0), "3s").steps] == ["trace", "p2p", "cuda-graph", "kernels"]
+
+
+@pytest.mark.parametrize("text", ["1ns", "0.9us", "3601s", "1e9s", "1e30s", "10000000 tok/s", "0.0001 tok/s"])
+def test_times_that_no_step_takes(floor: DecodeLimit, text: str) -> None:
+    for claim in (lambda: measured_from_text(text, floor), lambda: compare(floor, given(0.02), "", floor_claim=text)):
+        with pytest.raises(UsageError) as raised:
+            claim()
+        assert "less than 1 us or more than 1 hour" in raised.value.found or "not a rate" in raised.value.found
+
+
+def test_a_step_of_any_time_between_is_taken(floor: DecodeLimit) -> None:
+    assert measured_from_text("1us", floor)[0].known == pytest.approx(1e-6)
+    assert measured_from_text("3600s", floor)[0].known == 3600
+
+
+@pytest.mark.parametrize(
+    ("claims", "found"),
+    [
+        (["int4=3ms"], "glm-5-nvfp4 is stored in BF16, NVFP4"),
+        (["linear.state=3ms"], "no row of this step is 'linear.state'"),
+        (["bf16=3ms", "bf16=3ms"], "it names the rows of 'bf16=3ms' again"),
+        (["fp4=3ms", "nvfp4=4ms"], "it names the rows of 'fp4=3ms' again"),
+    ],
+)
+def test_parts_that_name_nothing_or_the_same_again(floor: DecodeLimit, claims: list[str], found: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        compare(floor, given(0.097), "97ms", part_claims=claims)
+    assert found in raised.value.found
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_the_class_of_evidence(name: str, field: str, evidence: Evidence) -> Non
 
 
 def test_weaker_classes_say_so_in_the_note() -> None:
-    assert "third party" in get_gpu("h20").sm_count.note
+    assert "no data sheet was checked" in get_gpu("h20").sm_count.note
     assert "no page of the maker was checked" in get_gpu("l40s").sm_count.note
     assert get_gpu("b200").memory_bytes.note.startswith("as marketed, 1 GB = 1e9 B")
     assert "97,887 MiB" in get_gpu(SERVER).memory_bytes.note
@@ -570,8 +570,8 @@ def test_a_rate_measured_for_a_unit_the_card_lacks(tmp_path: Path) -> None:
 def test_reading_one_card_opens_its_own_file_and_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     """What makes a start quick: no other card is read for a name that is a file."""
     code = (
-        "import io, pathlib\nopened = []\nread = pathlib.Path.read_text\n"
-        "pathlib.Path.read_text = lambda self, *a, **k: opened.append(self.name) or read(self, *a, **k)\n"
+        "import io, pathlib\nopened = []\nread = pathlib.Path.open\n"
+        "pathlib.Path.open = lambda self, *a, **k: opened.append(self.name) or read(self, *a, **k)\n"
         "from sublight.facts.gpu import get_gpu\nget_gpu('h200')\nprint(*sorted(opened))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

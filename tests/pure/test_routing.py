@@ -4,13 +4,14 @@ from collections import Counter
 from itertools import combinations, product
 from math import comb
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublight.facts.inventory import Moe
 from sublight.facts.workload import Routing
-from sublight.limits.routing import busiest_rank_experts, distinct_experts
+from sublight.limits.routing import _by_chance, _by_score, busiest_rank_experts, distinct_experts
 
 UNIFORM = Routing()
 
@@ -119,3 +120,19 @@ def test_a_large_batch_hits_every_expert_and_is_not_simulated() -> None:
     assert busiest_rank_experts(moe(16, 2), 10**6, 2, Routing(counts, "h.json")).value == 4.0
     just_below = busiest_rank_experts(moe(256, 8), 600, 8, UNIFORM).value
     assert 31.999 < just_below <= 32.0
+
+
+def test_a_group_is_scored_by_its_two_best_experts() -> None:
+    """The best expert of all lies in the first group, the better pair in the second."""
+
+    scores = np.array([[10.0, -10.0, -11.0, 3.0, 4.0, -50.0]])
+    assert _by_score(moe(6, 2, 2, 1), scores).tolist() == [[False, False, False, True, True, False]]
+
+
+def test_chances_are_kept_by_systematic_sampling() -> None:
+    chances = np.array([1.0, 0.75, 0.5, 0.5, 0.25, 0.0])
+    chosen = _by_chance(chances, np.random.default_rng(1), 40_000)
+    assert (chosen.sum(axis=1) == 3).all()
+    # Five standard errors of a mean of 40,000.
+    assert chosen.mean(axis=0) == pytest.approx(chances, abs=5 * 0.5 / 200)
+    assert chosen[:, 0].all() and not chosen[:, 5].any()

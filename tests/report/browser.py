@@ -63,3 +63,12 @@ def ask(page: str, script: str, folder: Path, width: int = 1280, dark: bool = Fa
     answer = re.search(r'<html[^>]* data-answer="([^"]*)"', dumped)
     assert answer is not None
     return json.loads(html.unescape(answer[1]))
+
+
+def console(page: str, folder: Path) -> list[str]:
+    """What the page, as it is, makes Chromium write to its console: errors, warnings, and breaches of its policy."""
+    file = folder / "page.html"
+    file.write_text(page, encoding="utf-8")
+    argv = [chromium(), *_FLAGS, "--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
+    run = subprocess.run([*argv, file.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    return [line for line in run.stderr.splitlines() if ":CONSOLE" in line]

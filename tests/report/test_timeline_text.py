@@ -67,3 +67,14 @@ def test_markdown_holds_the_same_drawing_in_a_fence() -> None:
 
 def test_a_timeline_without_anything_in_it_is_shown_all_the_same() -> None:
     assert text(Timeline("nothing", "us", 1.0, (), (), (), Events((), (), (), (), ())), 40)[0] == "nothing"
+
+
+def test_of_many_lanes_the_busiest_are_drawn_and_the_others_counted() -> None:
+    lanes = tuple(f"lane {number}" for number in range(11))
+    durations = (5.0, 0.0, 9.0, 8.0, 7.0, 6.0, 1.0, 4.0, 3.0, 2.5, 2.0)
+    columns = (0.0,) * 11, durations, tuple(range(11)), (0,) * 11, (0,) * 11
+    lines = text(Timeline("", "us", 10.0, lanes, SMALL.rows, ("k",), Events(*columns)), 70)
+    assert [line.split("  ")[0] for line in lines if line.startswith("lane ")] == [
+        f"lane {number}" for number in (0, 2, 3, 4, 5, 7, 8, 9)
+    ]
+    assert " ".join(lines[-2:]).endswith("Not drawn: 3 more lanes, busy 20.0 % at most.")

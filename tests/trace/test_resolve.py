@@ -131,3 +131,19 @@ def test_columns_told_by_grid_and_name(
 )
 def test_weight_bits(name: str, bits: int | None) -> None:
     assert weight_bits(name) == bits
+
+
+def rows_of(*names: str) -> list[str]:
+    return resolve([event(name) for name in names], None).rows
+
+
+def test_without_a_plan_attention_tells_messages_apart() -> None:
+    """Products that nobody places: the first message comes before any, then attention's and the MLP's take turns."""
+    layer = (NVJET, ATTENTION, NVJET, NCCL, NVJET, NVJET, NCCL)
+    assert [row for row in rows_of(NCCL, *layer, *layer) if row.startswith("comm.")] == [
+        "comm.embedding", "comm.attention", "comm.mlp", "comm.attention", "comm.mlp"
+    ]  # fmt: skip
+
+
+def test_messages_that_nothing_places_keep_their_own_name() -> None:
+    assert rows_of(NVJET, NCCL, NVJET, NCCL) == ["unknown", "", "unknown", ""]

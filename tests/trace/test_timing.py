@@ -149,7 +149,7 @@ def test_a_trace_may_count_from_zero() -> None:
     assert (len(trace.gpu), found(trace)) == (10, {})
 
 
-def test_the_first_kernels_of_a_session_may_be_missing() -> None:
+def test_the_first_kernels_of_a_profile_may_be_missing() -> None:
     sample = Sample()
     correlation = 0
     for step in range(1, 6):

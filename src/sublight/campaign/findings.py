@@ -1,21 +1,23 @@
 """Findings: everything a campaign's folder says, as one record: how the gap went, what is closed, what did not help."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from sublight.campaign.folder import Folder, today
+from sublight.campaign.folder import Entry, Folder, today
 from sublight.campaign.note import Note
 from sublight.errors import UsageError
 from sublight.gap.compare import Gap
 from sublight.gap.next_steps import NextStep
+from sublight.gap.same import SAME_SHAPES, SAME_WORK, alike
 from sublight.limits.decode import DecodeLimit
-from sublight.records import Evidence, Record
+from sublight.records import Evidence, Record, differ, repeated
 from sublight.trace.analysis import Analysis
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured step of the campaign."""
+    """One measured step of the campaign. `comparable` says whether the newest does the same work on the same cards."""
 
     file: str
     written_at: str
@@ -24,6 +26,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     floor_s: float
     ratio: float
     by_trace: bool
+    comparable: bool = True
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -67,6 +70,15 @@ class Findings(Record, frozen=True, kw_only=True):
     notes: tuple[Remark, ...]
     left_out: tuple[str, ...]
 
+    def flaws(self) -> Iterator[str]:
+        for mark in self.marks:
+            if mark.measured_s <= 0 or mark.floor_s <= 0 or differ(mark.ratio, mark.measured_s / mark.floor_s):
+                yield f"the step measured in {mark.file} does not follow from its numbers"
+        for step in repeated([*(c.step for c in self.closed), *(s.id for s in self.open)]):
+            yield f"next step {step} is there twice"
+        if self.latest is not None:
+            yield from self.latest.flaws()
+
 
 def findings(folder: Folder, title: str = "") -> Findings:
     """What the folder says. Raises UsageError when it holds no record at all."""
@@ -80,10 +92,11 @@ def findings(folder: Folder, title: str = "") -> Findings:
     gaps = folder.of("gap")
     latest = gaps[-1].record if gaps else None
     closed, still_open = close_steps(folder)
+    steps = [(e, e.record) for e in gaps if isinstance(e.record, Gap)]
     return Findings(
         title=title or f"Campaign {Path(folder.path).resolve().name}",
         date=today(),
-        marks=tuple(_mark(e.file, e.written_at, e.record) for e in gaps if isinstance(e.record, Gap)),
+        marks=tuple(_mark(entry, gap, steps[-1][1]) for entry, gap in steps),
         latest=latest if isinstance(latest, Gap) else None,
         closed=tuple(closed),
         open=tuple(still_open),
@@ -96,16 +109,18 @@ def findings(folder: Folder, title: str = "") -> Findings:
     )
 
 
-def _mark(file: str, written_at: str, gap: Gap) -> Mark:
+def _mark(entry: Entry, gap: Gap, newest: Gap) -> Mark:
     work = gap.limit.workload
     return Mark(
-        file=file,
-        written_at=written_at,
-        what=f"{gap.limit.model.name}, {gap.limit.gpu.count}x {gap.limit.gpu.name}, {work.layout}, batch {work.batch}",
+        file=entry.file,
+        written_at=entry.written_at,
+        what=f"{gap.limit.model.name}, {gap.limit.gpu.count}x {gap.limit.gpu.name}, {work.layout}, batch {work.batch}, "
+        f"context {work.context:,}",
         measured_s=gap.measured_s.known,
         floor_s=gap.floor_s,
         ratio=gap.ratio,
         by_trace=gap.trace is not None,
+        comparable=alike(gap.limit, newest.limit, SAME_WORK),
     )
 
 
@@ -119,6 +134,8 @@ def close_steps(folder: Folder) -> tuple[list[Closed], list[NextStep]]:
         for step in entry.record.steps:
             named[step.id] = step
             for later in folder.entries[place + 1 :]:
+                if isinstance(later.record, Gap) and not alike(entry.record.limit, later.record.limit, SAME_SHAPES):
+                    continue
                 evidence = _answers(step.id, later.record)
                 if evidence and step.id not in closed:
                     closed[step.id] = Closed(step.id, step.title, later.file, evidence)

@@ -14,14 +14,19 @@ from sublight.errors import UsageError
 @workload_options
 @click.option("--measured", metavar="TIME", help='The measured step: "97ms", "10.36 tok/s", or a saved record.')
 @click.option("--trace", "trace_file", metavar="FILE", help="A profiler trace of one rank: measured row by row.")
+@click.option("--bench", metavar="FILE", help="JSON of kernel times measured on this card: what rows can reach.")
 @click.option("--claimed-floor", metavar="TIME", help='A floor that somebody states: "3.2ms", "309 tok/s".')
 @click.option("--claimed-part", "claimed_parts", multiple=True, metavar="ROWS=TIME", help='"bf16+allreduce=8.9ms".')
 @click.option("--campaign", metavar="DIR", help="Keep the result there, and say which next steps its records close.")
 @output_options
+@click.pass_context
 def command(
+    called: click.Context,
+    /,
     model: str | None,
     measured: str | None,
     trace_file: str | None,
+    bench: str | None,
     claimed_floor: str | None,
     claimed_parts: tuple[str, ...],
     campaign: str | None,
@@ -37,20 +42,52 @@ def command(
     sublight gap glm-5-nvfp4 --gpus 8xh200 --trace rank0.json.gz
     """
     if model is None:
-        if measured is not None or trace_file is not None or options["gpus"]:
-            raise UsageError("a gap", "no model was named", "sublight gap glm-5-nvfp4 --gpus 8xb200 --measured 12ms")
+        _only_the_example(called)
         gap = _example(claimed_floor, claimed_parts, options)
     else:
         if measured is None and trace_file is None and campaign is not None:
             measured = _newest(Path(campaign))
-        gap = _compared(model, measured, trace_file, options, floor_claim=claimed_floor, part_claims=claimed_parts)
+        claims: dict[str, Any] = {"floor_claim": claimed_floor, "part_claims": claimed_parts}
+        gap = _compared(model, measured, trace_file, options, bench=bench, **claims)
     if campaign is not None:
         _keep(Path(campaign), gap, options)
         return
     emit(gap, options)
 
 
-def _compared(model: str, measured: str | None, trace_file: str | None, options: dict[str, Any], **words: Any) -> Any:
+# What changes how the bundled case is said and shown, and not which step it is.
+_OF_ANY_CASE = {"claimed_floor", "claimed_parts", "campaign", "as_json", "markdown", "html", "save", "width"}
+
+
+def _only_the_example(called: click.Context) -> None:
+    """Refuse options that say which step is meant, where no model is named: the bundled measurement is of its own."""
+    given = [
+        parameter.opts[0]
+        for parameter in called.command.params
+        if parameter.name not in _OF_ANY_CASE
+        and called.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        from sublight.gap.example import bundled_example
+
+        example = bundled_example()
+        raise UsageError(
+            f"{' '.join(given)} without a model",
+            f"no model was named, and the bundled measurement is of one step only: {example.model} on {example.gpus}, "
+            f"batch 1, context {example.context:,}",
+            "sublight gap glm-5-nvfp4 --gpus 8xb200 --measured 12ms, with those options",
+        )
+
+
+def _compared(
+    model: str,
+    measured: str | None,
+    trace_file: str | None,
+    options: dict[str, Any],
+    bundled: bool = False,
+    bench: str | None = None,
+    **words: Any,
+) -> Any:
     """The gap of one model, card and workload. `words` are what `compare` takes besides."""
     from sublight.gap.compare import compare
     from sublight.limits.decode import decode_limit
@@ -65,8 +102,13 @@ def _compared(model: str, measured: str | None, trace_file: str | None, options:
     inputs = inputs_from(model, options)
     limit = decode_limit(*inputs)
     trace = None if trace_file is None else _analysed(trace_file, inputs)
-    step, text = _measured(measured, trace, limit)
-    return compare(limit, step, text, points=sweep(*inputs).points, trace=trace, **words)
+    if bench is not None and trace is None:
+        raise UsageError(
+            "--bench without --trace", "there are no measured rows to set it beside", "--trace FILE with it"
+        )
+    step, text = _measured(measured, trace, limit, bundled)
+    points = sweep(*inputs).points
+    return compare(limit, step, text, points=points, trace=trace, attainable=_attainable(bench, limit), **words)
 
 
 def _example(floor_claim: str | None, part_claims: tuple[str, ...], options: dict[str, Any]) -> Any:
@@ -78,13 +120,14 @@ def _example(floor_claim: str | None, part_claims: tuple[str, ...], options: dic
     traced = example.traced
     asked = options | {"gpus": traced.gpus, "bandwidth": traced.bandwidth, "context": str(traced.context)}
     beside = _compared(
-        example.model, traced.measured, str(traced.path), asked, title=traced.title, source=traced.source
+        example.model, traced.measured, str(traced.path), asked, bundled=True, title=traced.title, source=traced.source
     )
     gap = _compared(
         example.model,
         example.measured,
         None,
         options | {"gpus": example.gpus, "context": str(example.context)},
+        bundled=True,
         floor_claim=floor_claim or example.claimed_floor,
         part_claims=part_claims or example.claimed_parts,
         title=example.title,
@@ -127,15 +170,28 @@ def _analysed(path: str, inputs: tuple[Any, ...]) -> Any:
 
     gc.enable()
     model, _, workload, *_ = inputs
-    return analyse(read_trace(path), step_plan(model, workload.layout))
+    return analyse(read_trace(path), step_plan(model, workload.layout, workload.sequences_per_rank * workload.width))
 
 
-def _measured(text: str | None, trace: Any, limit: Any) -> Any:
+def _attainable(bench: str | None, limit: Any) -> Any:
+    if bench is None:
+        return None
+    from sublight.gap.attainable import read_bench
+
+    return read_bench(Path(bench), limit)
+
+
+def _measured(text: str | None, trace: Any, limit: Any, bundled: bool) -> Any:
     """A figure and how it was given: a time, a rate of one request, a saved gap, or the median step of the trace."""
     from sublight.gap.compare import measured_from_record, measured_from_text, measured_from_trace
 
     if text is None:
         return measured_from_trace(trace)
+    if bundled:
+        from sublight.gap.example import MEASURED_IN
+        from sublight.records import Evidence
+
+        return measured_from_text(text, limit, Evidence.PUBLISHED, MEASURED_IN)
     path = Path(text)
     if path.suffix == ".json" or path.is_file():
         return measured_from_record(path, limit)

@@ -12,7 +12,12 @@ from sublight.errors import UsageError
 @click.argument("model", required=False)
 @workload_options
 @click.option("--sweep", is_flag=True, help="The totals over batch sizes up to 1024 as well; --html draws them always.")
-@click.option("--list", "listing", is_flag=True, help="Name the models, cards and links built in, and stop.")
+@click.option(
+    "--list",
+    "listing",
+    is_flag=True,
+    help="Name the models, cards and links built in; with a name, say all that is stated of it.",
+)
 @output_options
 def command(model: str | None, sweep: bool, listing: bool, **options: Any) -> None:
     """The floor of a decode step of MODEL, row by row, and what binds each row.
@@ -22,9 +27,12 @@ def command(model: str | None, sweep: bool, listing: bool, **options: Any) -> No
     \b
     sublight limit glm-5-nvfp4 --gpus 8xrtx-pro-6000-workstation
     sublight limit ./config.json --gpus 8xb200 --ep 8 --batch 64 --context 32k --sweep
+    sublight limit --list h200
     """
     if listing:
-        _list()
+        from sublight.cli.listing import list_names, list_one
+
+        list_names() if model is None else list_one(model)
         return
     if model is None:
         raise UsageError("a limit", "no model was named", "sublight limit glm-5-nvfp4 --gpus 8xb200, or --list")
@@ -37,14 +45,3 @@ def command(model: str | None, sweep: bool, listing: bool, **options: Any) -> No
     from sublight.limits.decode import decode_limit
 
     emit(decode_limit(asked, gpu, workload, link, call_s), options)
-
-
-def _list() -> None:
-    from sublight.facts.catalogue.models import model_names
-    from sublight.facts.gpu import gpu_names
-    from sublight.facts.interconnect import interconnect_names
-
-    for title, names in (("models", model_names()), ("GPUs", gpu_names()), ("links", interconnect_names())):
-        click.echo(f"{title}:")
-        for name in names:
-            click.echo(f"  {name}")

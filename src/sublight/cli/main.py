@@ -5,12 +5,13 @@ Commands are imported only when one runs, so that `sublight --help` costs no mor
 
 import gc
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 import click
 
 from sublight import __version__
-from sublight.errors import SublightError
+from sublight.errors import SublightError, UsageError
 
 # name -> (module of the command, one line of help)
 COMMANDS = {
@@ -32,7 +33,12 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
+        from sublight.cli.output import refuse_empty
+
         command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        for parameter in command.params:
+            if parameter.type is click.STRING and parameter.callback is None:
+                parameter.callback = refuse_empty
         return command
 
     def resolve_command(
@@ -61,11 +67,14 @@ def main(arguments: list[str] | None = None) -> None:
     # when the interpreter ends, takes a fifth of that time; work that makes garbage turns the collector on again.
     gc.disable()
     try:
-        program.main(args=arguments, prog_name="sublight", standalone_mode=False)
+        _run(arguments)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        _print_error(_in_our_words(error))
         sys.exit(2)
     except click.Abort:
         sys.exit(130)
@@ -74,15 +83,65 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader of our output has gone (`sublight limit ... | head`): nothing is left to say.
-        sys.stderr.close()
+        _let_go_of_output()
         sys.exit(0)
+    except OSError as error:
+        # Readers and writers name their file and what to try; what is left is the output, and names no system takes.
+        _let_go_of_output()
+        where = f"using {error.filename}" if error.filename else "writing to standard output"
+        _print_error(UsageError(where, error.strerror or str(error), "another place or name"))
+        sys.exit(2)
     finally:
         gc.freeze()
+
+
+def _run(arguments: list[str] | None) -> None:
+    if sys.stdout is None:
+        raise UsageError("writing to standard output", "it is closed", "> FILE, or > /dev/null with --save FILE")
+    from sublight.cli.glyphs import make_printable
+
+    make_printable(sys.stdout)
+    make_printable(sys.stderr)
+    program.main(args=arguments, prog_name="sublight", standalone_mode=False)
+    sys.stdout.flush()
+
+
+def _let_go_of_output() -> None:
+    """What is still buffered can not be written; the interpreter would try once more at its end, and complain."""
+    import os
+
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _in_our_words(error: click.ClickException) -> UsageError:
+    """An error of click's as asked, found, try."""
+    context = getattr(error, "ctx", None)
+    name = context.command_path if context is not None else "sublight"
+    near = getattr(error, "possibilities", None)
+    found = error.format_message().strip().rstrip(".").replace("\n", " ")
+    if isinstance(error, click.NoSuchOption):
+        found = f"there is no option {error.option_name}"
+    elif isinstance(error, click.BadParameter) and error.param is not None and not near:
+        option = next((text for text in reversed(error.param.opts) if text.startswith("-")), "")
+        name = f"{name} {option}".rstrip()
+        found = error.message.strip().rstrip(".") or found
+    hint = " or ".join(near) if near else f"{context.command_path if context is not None else 'sublight'} --help"
+    return UsageError(name, found[:1].lower() + found[1:], hint)
 
 
 def _print_error(error: SublightError) -> None:
     from sublight.report.visible import visible
 
-    click.echo(f"sublight: {visible(error.asked)}", err=True)
-    click.echo(f"  found: {visible(error.found)}", err=True)
-    click.echo(f"  try:   {visible(error.hint)}", err=True)
+    with suppress(OSError):  # where errors cannot be written, the exit code has to say it
+        click.echo(f"sublight: {_short(visible(error.asked))}", err=True)
+        click.echo(f"  found: {_short(visible(error.found))}", err=True)
+        click.echo(f"  try:   {_short(visible(error.hint))}", err=True)
+
+
+def _short(text: str) -> str:
+    """A line of an error repeats what was given, which can be a megabyte."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters)"
+
+
+_LONGEST = 800

@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from sublight.cli.output import emit, output_options
 from sublight.errors import InputFileError, UnknownNameError, UsageError
 from sublight.facts.gpu import Gpu, parse_gpus, with_bandwidth, with_measurements
 from sublight.facts.interconnect import Interconnect, interconnect_for
 from sublight.facts.model import Model, read_model
 from sublight.facts.workload import KV_DTYPES, Layout, Routing, Speculation, Workload
-from sublight.records import Record
+from sublight.files import read_small_file
 from sublight.units import parse_bandwidth_bytes_per_s, parse_count
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -52,23 +53,6 @@ def workload_options(function: _Function) -> _Function:
     return function
 
 
-def output_options(function: _Function) -> _Function:
-    """Where the result goes."""
-    for option in reversed(
-        (
-            click.option("--json", "as_json", is_flag=True, help="Print the record as JSON."),
-            click.option("--markdown", is_flag=True, help="Print Markdown."),
-            click.option("--html", metavar="FILE", help="Write one offline page."),
-            click.option("--save", metavar="FILE", help="Write the record; `sublight show` prints it again."),
-            click.option(
-                "--width", type=click.IntRange(40, 1000), metavar="N", help="Columns [default: the terminal's]."
-            ),
-        )
-    ):
-        function = option(function)
-    return function
-
-
 def inputs_from(
     model_name: str, options: dict[str, Any]
 ) -> tuple[Model, Gpu, Workload, Interconnect | None, float | None]:
@@ -77,6 +61,12 @@ def inputs_from(
         raise UsageError("a limit", "no GPU was named", "--gpus 8xrtx-pro-6000-server (a count and a name)")
     count, gpu = parse_gpus(options["gpus"])
     gpu = _measured(gpu, options)
+    if gpu.bf16_flops_per_s.value is None:
+        raise UsageError(
+            f"a limit on {gpu.name}",
+            f"its bf16_flops_per_s is not known ({gpu.bf16_flops_per_s.note})",
+            "[bf16_flops_per_s] in the card's file, or --measured-gpu FILE with bf16_flops_per_s",
+        )
     workload = _workload(count, options)
     model = read_model(model_name)
     call_us = options["allreduce_us"]
@@ -151,52 +141,14 @@ def _routing(path: str | None) -> Routing:
     if path is None:
         return Routing()
     asked, hint = f"reading {path} as an expert histogram", "a JSON list with one count an expert"
+    data = read_small_file(Path(path), asked, hint)
     try:
-        counts = msgspec.json.decode(Path(path).read_bytes(), type=list[float])
-    except OSError as error:
-        raise InputFileError(asked, error.strerror or str(error), hint) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        counts = msgspec.json.decode(data, type=list[float])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputFileError(asked, str(error), hint) from None
     if not counts or min(counts) < 0 or sum(counts) <= 0:
         raise InputFileError(asked, "counts have to be zero or more, with a sum above zero", hint)
     return Routing(tuple(counts), Path(path).name)
 
 
-def emit(record: Record, options: dict[str, Any]) -> None:
-    """Print, write and save a record as the options say. Files are written before anything is printed."""
-    from sublight import records
-    from sublight.report import views
-
-    document = None
-    if options["save"]:
-        records.save(record, Path(options["save"]))
-    if options["html"]:
-        from sublight.report.html import render_html
-
-        document = views.document(record)
-        records.write_atomically(Path(options["html"]), render_html(document).encode())
-    if options["as_json"]:
-        click.echo(records.encode(record), nl=False)
-        return
-    document = document or views.document(record)
-    if options["markdown"]:
-        from sublight.report.markdown import render_markdown
-
-        click.echo(render_markdown(document))
-        return
-    from sublight.report.text import render_text
-
-    click.echo(render_text(document, width=options["width"] or _columns(), colour=_colour()), color=_colour())
-
-
-def _columns() -> int:
-    from shutil import get_terminal_size
-
-    return get_terminal_size((100, 24)).columns
-
-
-def _colour() -> bool:
-    import os
-    import sys
-
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+__all__ = ["emit", "inputs_from", "output_options", "workload_options"]

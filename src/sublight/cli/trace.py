@@ -8,6 +8,14 @@ import click
 from sublight.cli.options import emit, output_options
 from sublight.errors import UsageError
 
+# What each job takes no notice of, and therefore refuses.
+_OUTPUTS = ("as_json", "markdown", "html", "save", "width")
+_NO_USE = {
+    "--slice": ("step", "ranks", "model", *_OUTPUTS),
+    "the ranks of one run": ("step", "device", "model"),
+    "two traces": ("step", "device"),
+}
+
 
 @click.command("trace", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
@@ -47,16 +55,27 @@ def command(
     gc.enable()
     if (slice_step is None) != (out is None):
         raise UsageError("--slice and -o", "one was given without the other", "--slice 3 -o step.json")
+    given = {"model": model, "step": step, "device": device, "ranks": ranks, **options}
     if slice_step is not None and out is not None:
+        _check_use("--slice", given)
         _write_slice(files, slice_step, Path(out), device)
     elif ranks or Path(files[0]).is_dir() or any(c in files[0] for c in "*?["):
+        _check_use("the ranks of one run", given)
         emit(_skew(files), options)
     elif len(files) == 2:
+        _check_use("two traces", given)
         emit(_compared(files, plan_for(model, options)), options)
     elif len(files) == 1:
         emit(_analysed(files[0], plan_for(model, options), step, device), options)
     else:
         raise UsageError("several traces", f"{len(files)} files were given", "two to compare them, or --ranks")
+
+
+def _check_use(job: str, given: dict[str, Any]) -> None:
+    for name in _NO_USE[job]:
+        if given[name] not in (None, False):
+            flag = f"--{name.removeprefix('as_')}"
+            raise UsageError(f"{flag} with {job}", "it has no use there", f"the same without {flag}")
 
 
 def _analysed(path: str, plan: Any, step: int | None, device: int | None) -> Any:
@@ -70,6 +89,9 @@ def _compared(files: tuple[str, ...], plan: Any) -> Any:
     from sublight.trace.analysis import compare_traces
     from sublight.trace.read import read_trace
 
+    first, second = map(Path, files)
+    if first == second or (first.exists() and second.exists() and first.samefile(second)):
+        raise UsageError("comparing two traces", f"both are {second}", "two files: before and after")
     return compare_traces(read_trace(files[0]), read_trace(files[1]), plan)
 
 
@@ -93,8 +115,9 @@ def _write_slice(files: tuple[str, ...], number: int, out: Path, device: int | N
     trace = read_trace(files[0])
     steps = find_steps(trace, device).steps
     if not 0 <= number < len(steps):
-        known = f"--slice 0 to {len(steps) - 1}" if steps else "a trace with decode steps"
-        raise UsageError(f"--slice {number}", f"the trace has {len(steps)} whole steps", known)
+        known = "--slice 0" + (f" to {len(steps) - 1}" if len(steps) > 1 else "")
+        found = f"whole steps in the trace: {len(steps)}"
+        raise UsageError(f"--slice {number}", found, known if steps else "a trace with decode steps")
     write_slice(trace, steps[number], out)
     click.echo(f"{out}: step {number}, {steps[number].kernels:,} kernels")
 

@@ -16,6 +16,7 @@ from sublight.facts.quantization.base import Finding, Quantization
 from sublight.facts.quantization.headers import HeaderScheme
 from sublight.facts.quantization.names import is_number, shortened
 from sublight.facts.quantization.summary import counted
+from sublight.files import is_present, read_small_file
 
 INDEX = "model.safetensors.index.json"
 
@@ -95,7 +96,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         InputFileError: no safetensors there, a file that is cut short or is none, or a tensor that is stored twice.
     """
     asked = f"reading the checkpoint {folder}"
-    weight_map = _read_index(folder / INDEX) if (folder / INDEX).is_file() else None
+    weight_map = _read_index(folder / INDEX) if is_present(folder / INDEX) else None
     try:
         present = {path.name for path in folder.iterdir() if path.name.endswith(".safetensors")}
     except OSError as error:
@@ -186,10 +187,9 @@ class _Index(msgspec.Struct):
 
 def _read_index(path: Path) -> dict[str, str]:
     asked = f"reading {path}"
+    data = read_small_file(path, asked, _HINT)
     try:
-        weight_map = msgspec.json.decode(path.read_bytes(), type=_Index).weight_map
-    except OSError as error:
-        raise InputFileError(asked, error.strerror or str(error), "a file that can be read") from None
+        weight_map = msgspec.json.decode(data, type=_Index).weight_map
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputFileError(asked, f"this is not an index of shards ({error})", _HINT) from None
     outside = next((name for name in weight_map.values() if "/" in name or "\\" in name), None)

@@ -8,6 +8,14 @@ from sublight.errors import ConfigError
 
 # No published model is within a factor of ten of this; a larger size is a slip of the pen and would overflow later.
 _LARGEST_SIZE = 10**8
+# Each layer and each expert is gone through, so a slip of the pen in these would take hours.
+_MOST_LAYERS, _MOST_EXPERTS = 10_000, 65_536
+_LARGEST = {
+    **dict.fromkeys(
+        ("num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers"), _MOST_LAYERS
+    ),
+    **dict.fromkeys(("n_routed_experts", "num_experts", "num_local_experts", "n_shared_experts"), _MOST_EXPERTS),
+}
 
 _MISSING: Any = object()
 
@@ -41,8 +49,9 @@ class Fields:
             raise self.error(f"{key} is {_show(value)}, which is not a whole number", f"a whole number for {key}")
         if value < least:
             raise self.error(f"{key} is {value}, which is below {least}", f"a {key} of at least {least}")
-        if value > _LARGEST_SIZE:
-            raise self.error(f"{key} is {value}, beyond any model", f"a {key} below {_LARGEST_SIZE}")
+        most = _LARGEST.get(key, _LARGEST_SIZE)
+        if value > most:
+            raise self.error(f"{key} is {value}, beyond any model", f"a {key} of at most {most}")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -112,5 +121,8 @@ class Fields:
 
 
 def _show(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "nested without end"
     return text if len(text) <= 40 else text[:37] + "..."

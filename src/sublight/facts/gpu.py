@@ -27,6 +27,7 @@ from sublight.facts.catalogue.gpus import (
     catalogue_card,
     read_card,
 )
+from sublight.files import read_small_file
 from sublight.records import Evidence, Figure, not_known
 from sublight.registry import Registry
 from sublight.units import show_rate, significant
@@ -35,6 +36,26 @@ MOST_GPUS = 4096
 _PLUGINS = Registry("GPU", "sublight.gpus", {})
 _TARGET = re.compile(r"sm_[0-9]{2,3}|gfx[0-9a-f]{3,4}")
 _COUNTED = re.compile(r"\s*(?:([+-]?[0-9][0-9.,_]*)\s*[xX*×]\s*)?(\S.*?)\s*")
+
+
+_RATE, _BYTES, _FLOPS = (1e9, 1e15), (1e8, 1e15), (1e9, 1e18)
+# What a card can have; beyond lie slips of the unit.
+_PLAUSIBLE = {
+    "memory_bytes": _BYTES,
+    "memory_bandwidth_bytes_per_s": _RATE,
+    "measured_bandwidth_bytes_per_s": _RATE,
+    "l2_bytes": (1e3, 1e12),
+    "sm_count": (1, 1e6),
+    "shared_memory_per_block_bytes": (1e3, 1e9),
+    "max_sm_clock_hz": (1e6, 1e11),
+    "bf16_flops_per_s": _FLOPS,
+    "fp8_flops_per_s": _FLOPS,
+    "fp4_flops_per_s": _FLOPS,
+    "nvlink_bytes_per_s_bidirectional": (1e8, 1e15),
+    "pcie_bytes_per_s": (1e6, 1e15),
+    "bar1_bytes": (1e6, 1e15),
+    "tdp_w": (1, 1e5),
+}
 
 
 class ReadCurve(msgspec.Struct, frozen=True):
@@ -117,6 +138,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("memory_bytes", "memory_bandwidth_bytes_per_s"):
             if not getattr(self, field).value:
                 raise ValueError(f"{field}: a card needs a value above 0")
+        for field, (least, most) in _PLAUSIBLE.items():
+            value = getattr(self, field).value
+            if value and not least <= value <= most:  # 0 says that there is no such unit
+                raise ValueError(f"{field}: {value:g} is outside {least:g} to {most:g}: in another unit?")
 
     def peak(self, compute: str) -> Figure:
         """Dense FLOP/s of "bf16", "fp8" or "fp4" products; of other kinds it is not known."""
@@ -173,7 +198,9 @@ def get_gpu(name: str) -> Gpu:
         return _plugin(wanted)
     cards = [catalogue_card(name) for name in card_names()]
     spoken = {text for card in cards for text in (*card.aliases, *card.also_called)}
-    raise UnknownNameError("GPU", wanted, {*gpu_names(), *spoken}, f"a TOML file in {FORM}")
+    raise UnknownNameError(
+        "GPU", wanted, {*gpu_names(), *spoken}, f"a name that `sublight limit --list` prints, or a TOML file in {FORM}"
+    )
 
 
 def read_gpu(path: Path) -> Gpu:
@@ -324,17 +351,16 @@ def _check_curve(curve: ReadCurve, bytes_per_s: float) -> None:
 
 
 def _read_measured(path: Path, asked: str) -> _Measured:
+    data = read_small_file(path, asked, _MEASUREMENT)
     try:
-        raw = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        raw = msgspec.json.decode(data, type=dict[str, Any])
         known = {field.name for field in msgspec.structs.fields(_Measured)}
         for key in raw:
             if key not in known:
                 near = near_misses(key, known)
                 raise InputFileError(asked, f"{key}: no such measurement", " or ".join(near) or _MEASUREMENT)
         measured = msgspec.convert(raw, _Measured)
-    except OSError as error:
-        raise InputFileError(asked, error.strerror or str(error), _MEASUREMENT) from None
-    except ValueError as error:  # not JSON, not UTF-8, not an object, or a field of the wrong type
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, not an object, or a field of the wrong type
         raise InputFileError(asked, str(error), _MEASUREMENT) from None
     if all(raw[key] is None for key in raw.keys() - {"gpu", "source"}):
         raise InputFileError(asked, "it measures nothing", _MEASUREMENT)

@@ -53,6 +53,7 @@ class Inventory:
         self.findings: list[Finding] = []
         self.stage: Stage = "main"
         self.moe: Moe | None = None
+        self.mtp_modules = 0
         self.heads = 0
         self.kv_heads = 0
         self.hidden = 0
@@ -61,13 +62,14 @@ class Inventory:
         self.tied = False
 
     @contextmanager
-    def mtp(self, root: str = "") -> Iterator[None]:
+    def mtp(self, root: str = "", *, modules: int) -> Iterator[None]:
         """Everything added inside belongs to the multi-token-prediction layers.
 
         Args:
             root: their own prefix in the checkpoint ("mtp"); "" where they are numbered on after the model's layers.
+            modules: how many there are to draft with; each drafted token passes through one of them, in turn.
         """
-        outside = self.root
+        outside, self.mtp_modules = self.root, modules
         self.stage, self.root = "mtp", root or outside
         try:
             yield

@@ -1,5 +1,6 @@
 """Model: a configuration read into one inventory of tensors and caches."""
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from sublight.facts.fields import Fields
 from sublight.facts.inventory import Inventory, Moe
 from sublight.facts.quantization.base import Finding, Quantization
 from sublight.facts.tensors import Cache, Stage, Tensor
+from sublight.files import is_present, read_small_file
 from sublight.units import show_bytes
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ _WRAPPERS: dict[str, tuple[str, str]] = {
     "qwen3_vl": ("model.language_model", ""),
 }
 _ROOTS = {"nemotron_h": "backbone"}
+_MOST_EXPERTS_IN_ALL, _MOST_EXPERTS_ASKED = 500_000, 100_000
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         hidden, layers, vocab, heads, kv_heads: the sizes everything else follows from. `kv_heads` is 1 for a latent
             cache that all heads share.
         moe: the routed experts, or None for a dense model.
+        mtp_modules: multi-token-prediction modules to draft with; a drafted token passes through one of them, in turn.
         tensors, caches: the inventory.
         quantization: where its formats were read.
         findings: what a reader should know: contradictions, choices, parts left out.
@@ -56,6 +60,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     kv_heads: int
     moe: Moe | None
     tied: bool
+    mtp_modules: int = 0
     tensors: tuple[Tensor, ...]
     caches: tuple[Cache, ...]
     quantization: Quantization
@@ -120,9 +125,9 @@ def read_model(source: str | Path) -> Model:
         UnknownNameError: an unknown catalogue name or model_type.
     """
     path = Path(source)
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - of a name too long for any file it says no, where pathlib raises
         return _read_folder(path)
-    if path.is_file():
+    if is_present(path):
         return _read_file(path)
     if isinstance(source, Path) or "/" in source or source.endswith(".json"):
         raise InputFileError(
@@ -131,21 +136,25 @@ def read_model(source: str | Path) -> Model:
     from sublight.facts.catalogue.models import catalogue_model
 
     entry = catalogue_model(source)
-    return build_model(entry.config, entry.hf_quant, name=source, source=entry.source)
+    return build_model(entry.config, entry.hf_quant, name=entry.name, source=entry.source)
 
 
 def _read_folder(path: Path) -> Model:
     config = path / "config.json"
-    if not config.is_file():
-        present = sorted(p.name for p in path.iterdir())[:5]
+    if not is_present(config):
+        try:
+            present = sorted(p.name for p in path.iterdir())[:5]
+        except OSError as error:
+            found = error.strerror or str(error)
+            raise InputFileError(f"reading {path}", found, "a folder that can be read") from None
         raise InputFileError(
             f"reading {path} as a model",
             f"the folder has no config.json ({', '.join(present) if present else 'it is empty'})",
             "the folder that holds the checkpoint's config.json",
         )
     side = path / "hf_quant_config.json"
-    hf_quant = _read_json(side) if side.is_file() else None
-    return build_model(_read_json(config), hf_quant, name=path.resolve().name, source=str(config), folder=path)
+    hf_quant = _read_json(side) if is_present(side) else None
+    return build_model(_read_json(config), hf_quant, name=_title(path.resolve()), source=str(config), folder=path)
 
 
 def _read_file(path: Path) -> Model:
@@ -154,21 +163,30 @@ def _read_file(path: Path) -> Model:
     beside = [path.with_name(f"{path.stem}.hf_quant_config.json"), path.with_name("hf_quant_config.json")]
     if path.name != "config.json":
         beside = beside[:1]
-    hf_quant = next((_read_json(p) for p in beside if p.is_file()), None)
-    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    hf_quant = next((_read_json(p) for p in beside if is_present(p)), None)
+    # The file of a download cache is a link to a blob; its folder is the one that it was found in.
+    folder = path.parent.resolve()
+    name = _title(folder) if path.name == "config.json" or folder.name == "blobs" else path.stem
     return build_model(_read_json(path), hf_quant, name=name, source=str(path))
+
+
+def _title(folder: Path) -> str:
+    """The folder's name; of a download cache (models--ORG--NAME/snapshots/HASH) the model's own."""
+    holder = folder.parent.parent if folder.parent.name == "snapshots" else folder.parent
+    if folder.name == "blobs" or folder.parent.name == "snapshots":
+        kind, *names = holder.name.split("--")
+        if kind == "models" and names:
+            return "/".join(names)
+    return folder.name
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
     """A JSON object; NaN and Infinity are let through, as published files hold them in fields nobody sizes with."""
     asked = f"reading {path}"
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputFileError(asked, error.strerror or str(error), "a file that can be read") from None
+    data = read_small_file(path, asked, "the file as the model's release has it")
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as strict:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as strict:
         import json
 
         try:
@@ -206,6 +224,7 @@ def build_model(
         quantization = from_headers(checkpoint, quantization)
     if "tie_word_embeddings" in top and "tie_word_embeddings" not in text:
         text = Fields({**text.data, "tie_word_embeddings": top.data["tie_word_embeddings"]}, text.name)
+    _check_extent(text, getattr(quantization.scheme, "names_experts", False))
     inventory = Inventory(quantization, root, head_root)
     FAMILIES.load(model_type)(text, inventory)
     scanned = _scanned(checkpoint, inventory) if checkpoint is not None else ()
@@ -220,6 +239,7 @@ def build_model(
         kv_heads=inventory.kv_heads,
         moe=_checked(inventory.moe, text),
         tied=inventory.tied,
+        mtp_modules=inventory.mtp_modules,
         tensors=tuple(inventory.tensors),
         caches=tuple(inventory.caches),
         quantization=quantization,
@@ -249,6 +269,17 @@ def _language_model(top: Fields, text: Fields) -> tuple[str, str, str, tuple[Fin
     return model_type, root, head_root, (note,)
 
 
+def _check_extent(text: Fields, by_expert: bool) -> None:
+    """Raises ConfigError for more experts in all layers than any model has: published ones have up to 50,000.
+
+    Rules that name single experts make each of them be asked about.
+    """
+    layers = text.size("num_hidden_layers", default=1)
+    experts = text.size("n_routed_experts", "num_experts", "num_local_experts", default=0, least=0)
+    if layers * experts > (_MOST_EXPERTS_ASKED if by_expert else _MOST_EXPERTS_IN_ALL):
+        raise text.error(f"it has {layers:,} layers of {experts:,} experts, beyond any model", "the file as released")
+
+
 def _checked(moe: Moe | None, fields: Fields) -> Moe | None:
     if moe is None:
         return None
@@ -263,7 +294,7 @@ def _checked(moe: Moe | None, fields: Fields) -> Moe | None:
 
 
 def _has_tensors(folder: Path) -> bool:
-    return (folder / "model.safetensors.index.json").is_file() or any(folder.glob("*.safetensors"))
+    return is_present(folder / "model.safetensors.index.json") or any(folder.glob("*.safetensors"))
 
 
 def _scanned(checkpoint: "Checkpoint", inventory: Inventory) -> Iterable[Finding]:
@@ -287,8 +318,12 @@ def _unmatched(quantization: Quantization) -> Iterable[Finding]:
     # Vision towers are excluded by name and are not part of the inventory; that is no contradiction.
     rules = [n for n in names if not any(word in n for word in ("vision", "visual", "audio", "mm_projector"))]
     if rules:
-        shown = ", ".join(rules[:4]) + (f" and {len(rules) - 4} more" if len(rules) > 4 else "")
+        shown = ", ".join(_cut(rule) for rule in rules[:4]) + (f" and {len(rules) - 4} more" if len(rules) > 4 else "")
         yield Finding("info", "quantisation", f"{len(rules)} rules name no module of this model: {shown}")
+
+
+def _cut(rule: str) -> str:
+    return rule if len(rule) <= 80 else f"{rule[:77]}..."
 
 
 __all__ = ["ConfigError", "Model", "build_model", "read_model"]

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from sublight.records import Evidence, Figure
+from sublight.rows import ROWS, Group
 
 _FOLDER = Path(__file__).parent / "catalogue" / "published"
 
@@ -12,7 +13,8 @@ _FOLDER = Path(__file__).parent / "catalogue" / "published"
 class PublishedKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One kernel's time per call.
 
-    It covers all of `rows` together, or `each` of them; with `formats`, only rows whose matrices are stored so.
+    It covers all of `rows` together, or `each` of them. It was timed with weights in one of `formats`, and says nothing
+    of a row that is stored otherwise; messages have none.
     """
 
     rows: tuple[str, ...]
@@ -20,6 +22,13 @@ class PublishedKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: str
     formats: tuple[str, ...] = ()
     each: bool = False
+
+    def __post_init__(self) -> None:
+        messages = [ROWS[id_].group is Group.COLLECTIVES for id_ in self.rows]
+        if any(messages) != all(messages) or bool(self.formats) == any(messages):
+            raise ValueError(
+                f"{self.rows}: rows of weights need the formats they were timed in, and messages have none"
+            )
 
 
 class PublishedKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

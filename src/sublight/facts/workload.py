@@ -1,5 +1,6 @@
 """Workload: what a decode step is asked to do, and over how many GPUs it is spread."""
 
+from math import inf
 from typing import Literal
 
 import msgspec
@@ -97,6 +98,14 @@ class Routing(msgspec.Struct, frozen=True):
 
     counts: tuple[float, ...] = ()
     source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.counts and not (min(self.counts) >= 0 and 0 < sum(self.counts) < inf):
+            raise UsageError(
+                f"the expert histogram {self.source}",
+                "counts have to be zero or more, with a finite sum above zero",
+                "a JSON list with one count an expert",
+            )
 
     @property
     def is_uniform(self) -> bool:
@@ -235,6 +244,13 @@ def check_fit(model: Model, workload: Workload) -> None:
                 f"the expert histogram {workload.routing.source}",
                 f"it has {len(workload.routing.counts)} counts for {experts} experts",
                 "one count an expert",
+            )
+        chosen, top_k = sum(count > 0 for count in workload.routing.counts), model.moe.top_k if model.moe else 0
+        if chosen < top_k:
+            raise UsageError(
+                f"the expert histogram {workload.routing.source}",
+                f"{chosen} of its counts are above zero, and every token is sent to {top_k} different experts",
+                "counts of enough tokens",
             )
     if workload.kv_dtype == "fp8_ds_mla" and not any(c.latent_split for c in model.caches):
         raise UsageError(asked, "fp8_ds_mla is a layout of latent caches, and this model has none", "--kv-dtype fp8")

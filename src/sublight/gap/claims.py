@@ -1,10 +1,12 @@
 """What people say of a step, held against its floor: a claimed floor, and parts measured or simulated apart."""
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
 from sublight.errors import UnknownNameError, UsageError
+from sublight.facts.gpu import get_gpu
 from sublight.facts.published import PublishedKernels
 from sublight.limits.decode import DecodeLimit, RowLimit
 from sublight.rows import ROWS, Group
@@ -88,14 +90,28 @@ def rate_or_time_s(text: str, what: str, per_step: float = 1.0) -> float:
     """
     match = re.fullmatch(r"\s*([0-9.]+)\s*(?:tok(?:en)?s?)\s*/\s*s\s*", text, re.IGNORECASE)
     if match is None:
-        return parse_time_s(text, what)
+        return _plausible(parse_time_s(text, what), text, what)
     try:
         rate = float(match[1])
     except ValueError:
         rate = 0.0
-    if rate <= 0:
+    if not 0 < rate < float("inf"):
         raise UsageError(what, f"{text!r} is not a rate above zero", "10.36 tok/s or 97ms")
-    return per_step / rate
+    return _plausible(per_step / rate, text, what)
+
+
+_SHORTEST_S, _LONGEST_S = 1e-6, 3600.0
+
+
+def _plausible(seconds: float, text: str, what: str) -> float:
+    """The time, if a decode step could be meant: a wrong unit is told as one, and not compared."""
+    if not _SHORTEST_S <= seconds <= _LONGEST_S:
+        raise UsageError(
+            what,
+            f"{text!r} is {seconds:.3g} s a step: no decode step takes less than 1 us or more than 1 hour",
+            "the time of one step, such as 97ms",
+        )
+    return seconds
 
 
 def claimed_floor(limit: DecodeLimit, measured_s: float, text: str) -> ClaimedFloor:
@@ -128,7 +144,7 @@ def claimed_part(limit: DecodeLimit, measured_s: float, text: str, published: Pu
         )
     chosen: set[str] = set()
     for name in names.split("+"):
-        chosen |= _select(limit, name.strip())
+        chosen |= _select(limit, name.strip(), text)
     known = published_by_row(limit, published)
     everything = [r.id for r in limit.rows] + [c.id for c in limit.collectives]
     rest = [id_ for id_ in everything if id_ not in chosen]
@@ -148,23 +164,40 @@ def claimed_part(limit: DecodeLimit, measured_s: float, text: str, published: Pu
     )
 
 
+def claimed_parts(
+    limit: DecodeLimit, measured_s: float, texts: Sequence[str], published: PublishedKernels | None
+) -> tuple[ClaimedPart, ...]:
+    """Each claim held against its rows. Raises UsageError where two are of the very same rows."""
+    parts = [claimed_part(limit, measured_s, text, published) for text in texts]
+    for text, part in zip(texts, parts, strict=True):
+        first = next(p for p in parts if p.rows == part.rows)
+        if first is not part:
+            raise UsageError(
+                f"--claimed-part {text!r}",
+                f"it names the rows of {first.text!r} again",
+                "each part once, with one time",
+            )
+    return tuple(parts)
+
+
 def published_by_row(limit: DecodeLimit, published: PublishedKernels | None) -> dict[str, float]:
     """Seconds a step of each row whose kernel was measured elsewhere; one time for several rows is split by bytes."""
     if published is None:
         return {}
     rows = {r.id: r for r in limit.rows if r.stage == "main"}
-    messages = {c.id: c for c in limit.collectives}
+    # Messages were timed over what usually joins these cards.
+    usual = limit.gpu.interconnect == get_gpu(published.gpu).interconnect
+    messages = {c.id: c for c in limit.collectives if usual}
     found: dict[str, float] = {}
     for kernel in published.kernel:
         here = [id_ for id_ in kernel.rows if id_ in rows or id_ in messages]
-        if kernel.formats:
-            here = [id_ for id_ in here if id_ in rows and _stored_in(rows[id_], kernel.formats)]
-        if not here:
-            continue
+        comparable = [id_ for id_ in here if id_ in messages or _all_stored_in(rows[id_], kernel.formats)]
         if kernel.each:
-            for id_ in here:
+            for id_ in comparable:
                 calls = messages[id_].calls if id_ in messages else rows[id_].cost.calls
                 found[id_] = calls * kernel.us * 1e-6
+            continue
+        if not here or comparable != here:
             continue
         whole = sum(rows[id_].memory_s for id_ in here)
         for id_ in here:
@@ -177,22 +210,37 @@ def _tokens_per_step(limit: DecodeLimit) -> float:
     return (speculation.tokens_per_step or 1.0) if speculation else 1.0
 
 
-def _select(limit: DecodeLimit, name: str) -> set[str]:
+def _select(limit: DecodeLimit, name: str, text: str) -> set[str]:
+    """Ids of the rows that one word of a claim names; at least one."""
     word = name.lower()
     present = {r.id for r in limit.rows} | {c.id for c in limit.collectives}
-    if word in _FORMATS:
-        return {r.id for r in limit.rows if _stored_in(r, _FORMATS[word])}
     groups = _WORDS.get(word) or ((_GROUPS[word],) if word in _GROUPS else ())
-    if groups:
-        return {id_ for id_ in present if ROWS[id_].group in groups}
-    if word in ROWS:
-        return {word} & present
-    raise UnknownNameError("part of a step", name, [*_FORMATS, *_WORDS, *_GROUPS, *sorted(present)])
+    if word in _FORMATS:
+        chosen = {r.id for r in limit.rows if _stored_in(r, _FORMATS[word])}
+    elif groups:
+        chosen = {id_ for id_ in present if ROWS[id_].group in groups}
+    elif word in ROWS:
+        chosen = {word} & present
+    else:
+        raise UnknownNameError("part of a step", name, [*_FORMATS, *_WORDS, *_GROUPS, *sorted(present)])
+    if not chosen:
+        stored = [r.formats[0] for r in limit.rows if r.formats]
+        raise UsageError(
+            f"--claimed-part {text!r}",
+            f"no row of this step is {name!r}: {limit.model.name} is stored in {', '.join(dict.fromkeys(stored))}",
+            f"a format it has, or one of {', '.join(id_ for id_ in ROWS if id_ in present)}",
+        )
+    return chosen
 
 
 def _stored_in(row: RowLimit, titles: tuple[str, ...]) -> bool:
     """Whether most of the row's bytes are in one of these formats ("FP8 block" is FP8)."""
     return bool(row.formats) and row.formats[0].startswith(titles)
+
+
+def _all_stored_in(row: RowLimit, titles: tuple[str, ...]) -> bool:
+    """Whether a kernel timed in one of these formats did the row's work: all of its weights have to be in them."""
+    return bool(row.formats) and all(stored.startswith(titles) for stored in row.formats)
 
 
 def _floor(limit: DecodeLimit, ids: set[str] | list[str]) -> float:

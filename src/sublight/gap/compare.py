@@ -1,6 +1,6 @@
 """Gap: the floor of a step beside its measured time, and everything that can be said from the two."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -8,9 +8,18 @@ import msgspec
 
 from sublight.errors import RecordError, UsageError
 from sublight.facts.published import published_kernels
-from sublight.gap.claims import ClaimedFloor, ClaimedPart, claimed_floor, claimed_part, published_by_row, rate_or_time_s
-from sublight.gap.measured import MeasuredRow, Remedy, has_collectives, measured_rows, remedies
+from sublight.gap.attainable import Attainable, at_read_rates
+from sublight.gap.claims import (
+    ClaimedFloor,
+    ClaimedPart,
+    claimed_floor,
+    claimed_parts,
+    published_by_row,
+    rate_or_time_s,
+)
+from sublight.gap.measured import MeasuredRow, Remedy, collective_floors, has_collectives, measured_rows, remedies
 from sublight.gap.next_steps import NextStep, next_steps
+from sublight.gap.same import differences
 from sublight.limits.decode import DecodeLimit
 from sublight.limits.sweep import Point
 from sublight.records import Evidence, Figure, Record, load
@@ -66,6 +75,12 @@ class Gap(Record, frozen=True, kw_only=True):
     beside: "Gap | None" = None
     closed: dict[str, str] = msgspec.field(default_factory=dict)
     source: str = ""
+    attainable_source: str = ""
+
+    def flaws(self) -> Iterator[str]:
+        from sublight.gap.closing import gap_flaws
+
+        return gap_flaws(self)
 
     @property
     def alone(self) -> bool:
@@ -96,6 +111,7 @@ def compare(
     part_claims: Sequence[str] = (),
     points: Sequence[Point] = (),
     trace: Analysis | None = None,
+    attainable: Attainable | None = None,
     title: str = "",
     source: str = "",
 ) -> Gap:
@@ -105,6 +121,7 @@ def compare(
         limit: the floor of the very same workload: width of verification included.
         measured_s: the step's time; has to be known.
         floor_claim: a floor that somebody states ("3.2ms", "309 tok/s").
+        attainable: what rows can reach on this card; read rates of the card unless given.
         part_claims: parts stated from elsewhere ("bf16+allreduce=8.9ms").
 
     Raises:
@@ -126,17 +143,18 @@ def compare(
         )
     known = published_by_row(limit, published)
     floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
-    floors |= {c.id: c.calls * (c.best_s.value or 0.0) for c in limit.collectives}
-    excess = sum(seconds - floors[id_] for id_, seconds in known.items()) if known else None
-    rows = measured_rows(limit, trace) if trace is not None else ()
+    floors |= collective_floors(limit)
+    excess = sum(seconds - floors[id_] for id_, seconds in known.items() if id_ in floors) if known else None
+    attainable = attainable or at_read_rates(limit)
+    rows = measured_rows(limit, trace, attainable) if trace is not None else ()
     return Gap(
         title=title or f"{limit.model.name} on {limit.gpu.count}x {limit.gpu.title}",
         limit=limit,
         measured_s=measured_s,
         measured_text=measured_text,
-        standing=_standing(limit, step, trace),
+        standing=standing_of(limit, step, trace),
         claimed_floor=claimed_floor(limit, step, floor_claim) if floor_claim else None,
-        claimed_parts=tuple(claimed_part(limit, step, text, published) for text in part_claims),
+        claimed_parts=claimed_parts(limit, step, part_claims, published),
         published=tuple(PublishedRow(id_, seconds) for id_, seconds in known.items()),
         published_source=published.source if published else "",
         published_note=published.note if published else "",
@@ -147,6 +165,7 @@ def compare(
         points=tuple(points),
         trace=trace,
         rows=rows,
+        attainable_source=attainable.source if attainable is not None and rows else "",
         remedies=remedies(limit, rows, trace) if trace is not None else (),
         source=source,
     )
@@ -162,7 +181,8 @@ def with_closed(gap: Gap, closed: dict[str, str]) -> Gap:
     return msgspec.structs.replace(gap, closed=closed)
 
 
-def _standing(limit: DecodeLimit, measured_s: float, trace: Analysis | None) -> Standing:
+def standing_of(limit: DecodeLimit, measured_s: float, trace: Analysis | None) -> Standing:
+    """Where a measurement lies: of a trace without collectives, above its rows alone is above."""
     if measured_s < limit.totals.strict_s:
         return "below memory"
     best = limit.totals.best_s.value
@@ -173,7 +193,9 @@ def _standing(limit: DecodeLimit, measured_s: float, trace: Analysis | None) -> 
     return "above"
 
 
-def measured_from_text(text: str, limit: DecodeLimit) -> tuple[Figure, str]:
+def measured_from_text(
+    text: str, limit: DecodeLimit, evidence: Evidence = Evidence.GIVEN, source: str = "--measured"
+) -> tuple[Figure, str]:
     """A step's time as typed: "97ms", or "10.36 tok/s" of one request. Raises UsageError.
 
     A rate counts tokens, a floor counts steps: under speculation the two differ by the tokens a step yields, and a rate
@@ -187,21 +209,20 @@ def measured_from_text(text: str, limit: DecodeLimit) -> tuple[Figure, str]:
             "--accepted with the measured tokens a step, or the step's time",
         )
     seconds = rate_or_time_s(text, "--measured", per_step or 1.0)
-    return Figure(seconds, Evidence.GIVEN, source="--measured"), text
+    return Figure(seconds, evidence, source=source), text
 
 
 def measured_from_record(path: Path, limit: DecodeLimit) -> tuple[Figure, str]:
-    """The measured step of a saved gap. Raises RecordError, or UsageError when it was of another workload."""
+    """The measured step of a saved gap. Raises RecordError, or UsageError when it was of another step."""
     record = load(path, {"gap": Gap})
     if not isinstance(record, Gap):
         raise RecordError(f"--measured {path}", "it holds no measured step", "a record saved by `sublight gap --save`")
-    ours, theirs = limit.workload, record.limit.workload
-    if record.limit.model.name != limit.model.name or ours.width != theirs.width or ours.batch != theirs.batch:
+    differs = differences(limit, record.limit)
+    if differs:
         raise UsageError(
             f"--measured {path}",
-            f"it was measured for {record.limit.model.name}, batch {theirs.batch}, verify width {theirs.width}; "
-            f"asked is {limit.model.name}, batch {ours.batch}, verify width {ours.width}",
-            "the same model, batch and width, or the step's time",
+            "it was measured in another step: " + "; ".join(differs),
+            "a record of the very same step, or the step's time",
         )
     figure = msgspec.structs.replace(record.measured_s, source=f"{path.name}: {record.measured_s.source}")
     return figure, record.measured_text

@@ -5,6 +5,9 @@ from pathlib import Path
 import msgspec
 
 _FOLDER = Path(__file__).parent.parent / "facts" / "catalogue" / "examples"
+_FILE = "glm-5-campaign.toml"
+# Where the measured steps of the case stand, as a reader is told.
+MEASURED_IN = f"bundled {_FILE}"
 
 
 class Traced(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,4 +41,4 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def bundled_example() -> Example:
-    return msgspec.toml.decode((_FOLDER / "glm-5-campaign.toml").read_bytes(), type=Example)
+    return msgspec.toml.decode((_FOLDER / _FILE).read_bytes(), type=Example)

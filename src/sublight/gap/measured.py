@@ -2,11 +2,12 @@
 
 import msgspec
 
+from sublight.gap.attainable import Attainable
 from sublight.limits.decode import DecodeLimit
 from sublight.rows import ROWS, Group
 from sublight.trace.analysis import Analysis
 from sublight.trace.idle import IdleKind
-from sublight.trace.oddities import Oddity
+from sublight.trace.oddity import Oddity
 
 
 class MeasuredRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,6 +15,7 @@ class MeasuredRow(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         floor_s: None for a row that the floor does not know (unknown kernels, kinds of work without a row).
+        attainable_s: what it can reach on this card, see `sublight.gap.attainable`; None where nobody measured it.
         exposed_s: wall time in which it alone ran.
         overlapped_s: time beside other rows.
         summed_s: kernel times added up.
@@ -23,6 +25,7 @@ class MeasuredRow(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     floor_s: float | None
+    attainable_s: float | None = None
     exposed_s: float
     overlapped_s: float
     summed_s: float
@@ -57,7 +60,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     sure: str
 
 
-def measured_rows(limit: DecodeLimit, trace: Analysis) -> tuple[MeasuredRow, ...]:
+def measured_rows(limit: DecodeLimit, trace: Analysis, attainable: Attainable | None = None) -> tuple[MeasuredRow, ...]:
     """Every row that the floor or the trace has, in the order of `sublight.rows`, the others behind."""
     floors = floors_of(limit, trace)
     rows = {r.name: r for r in trace.breakdown.rows}
@@ -70,6 +73,7 @@ def measured_rows(limit: DecodeLimit, trace: Analysis) -> tuple[MeasuredRow, ...
             MeasuredRow(
                 id=id_,
                 floor_s=floor,
+                attainable_s=attainable.rows.get(id_) if attainable is not None else None,
                 exposed_s=exposed,
                 overlapped_s=beside,
                 summed_s=row.summed_ns * 1e-9 if row else 0.0,
@@ -94,7 +98,16 @@ def floors_of(limit: DecodeLimit, trace: Analysis) -> dict[str, float]:
     """Floors by row; collectives only where the trace has any (one rank run alone sends nothing)."""
     floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
     if has_collectives(trace):
-        floors |= {c.id: c.calls * c.best_s.value for c in limit.collectives if c.best_s.value is not None}
+        floors |= collective_floors(limit)
+    return floors
+
+
+def collective_floors(limit: DecodeLimit) -> dict[str, float]:
+    """Best published time of each kind of message whose time is known; drafting sends some of them at another size."""
+    floors: dict[str, float] = {}
+    for collective in limit.collectives:
+        if collective.best_s.value is not None:
+            floors[collective.id] = floors.get(collective.id, 0.0) + collective.calls * collective.best_s.value
     return floors
 
 
@@ -147,7 +160,8 @@ _PRODUCTS = ("attn.qkv", "attn.qkv_a", "attn.q_b", "attn.absorb_k", "attn.absorb
 
 def remedies(limit: DecodeLimit, rows: tuple[MeasuredRow, ...], trace: Analysis) -> tuple[Remedy, ...]:
     """What to change, by the wall time it could give back. Groups are rows that one change helps together."""
-    odd = {o.row: o for o in trace.oddities if o.row}
+    # Of several findings about a row the longest, which comes first.
+    odd = {o.row: o for o in reversed(trace.oddities) if o.row}
     by_id = {r.id: r for r in rows}
     stored = {r.id: (r.formats[0] if r.formats else "BF16") for r in limit.rows if r.stage == "main"}
     found = []

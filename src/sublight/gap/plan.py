@@ -15,8 +15,8 @@ _MLP = ("moe.router", "moe.latent", "mlp.dense", "moe.experts", "moe.shared")
 _MIXERS = ("attn.core", "linear.state", "mamba.state")
 
 
-def step_plan(model: Model, layout: Layout) -> Plan:
-    """The products of one decode step on one rank, layer by layer."""
+def step_plan(model: Model, layout: Layout, tokens: int = 0) -> Plan:
+    """The products of one decode step on one rank, layer by layer; `tokens` that its attention takes, if known."""
     by_layer: dict[int, dict[str, list[Tensor]]] = {}
     mixers: dict[int, str] = {}
     end: list[Tensor] = []
@@ -33,7 +33,8 @@ def step_plan(model: Model, layout: Layout) -> Plan:
     layers = tuple(
         LayerPlan(mixers.get(layer, ""), _products(by_layer.get(layer, {}), layout)) for layer in range(model.layers)
     )
-    return Plan(layers, tuple(Product(t.row, shape_on_rank(t, layout)[0], round(t.format.bits), "end") for t in end))
+    products = tuple(Product(t.row, shape_on_rank(t, layout)[0], round(t.format.bits), "end") for t in end)
+    return Plan(layers, products, heads_on_rank(model.heads, layout), tokens)
 
 
 def _products(rows: dict[str, list[Tensor]], layout: Layout) -> tuple[Product, ...]:

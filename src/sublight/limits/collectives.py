@@ -7,6 +7,7 @@ import msgspec
 from sublight.facts.interconnect import Interconnect, collective_time
 from sublight.facts.model import Model
 from sublight.facts.workload import Workload
+from sublight.limits.ops import Runs, stage_runs
 from sublight.records import Evidence, Figure
 
 _HIDDEN_BYTES = 2  # hidden states travel in BF16
@@ -61,20 +62,15 @@ def step_collectives(
     layout = workload.layout
     if layout.gpus == 1:
         return []
-    passes = [("main", workload.tokens, 1)]
-    if workload.speculation is not None:
-        passes.append(("mtp", workload.batch, workload.speculation.draft_length))
     found: dict[tuple[str, int], Collective] = {}
-    for stage, tokens, repeats in passes:
-        for message in _messages(model, workload, stage, tokens):
-            if not message.calls or message.gpus == 1:
-                continue
-            key = (message.id, message.payload)
-            if key in found:
-                more = found[key].calls + message.calls * repeats
-                found[key] = msgspec.structs.replace(found[key], calls=more)
-            else:
-                found[key] = _timed(message, message.calls * repeats, link, call_s)
+    for message in _all_messages(model, workload):
+        if not message.calls or message.gpus == 1:
+            continue
+        key = (message.id, message.payload)
+        if key in found:
+            found[key] = msgspec.structs.replace(found[key], calls=found[key].calls + message.calls)
+        else:
+            found[key] = _timed(message, link, call_s)
     return list(found.values())
 
 
@@ -89,10 +85,17 @@ class _Message(NamedTuple):
     nccl: tuple[str, int] | None = None
 
 
-def _messages(model: Model, workload: Workload, stage: str, tokens: int) -> list[_Message]:
+def _all_messages(model: Model, workload: Workload) -> list[_Message]:
+    messages = _messages(model, workload, stage_runs(model, workload, "main"), workload.tokens)
+    if workload.speculation is not None:
+        messages += _messages(model, workload, stage_runs(model, workload, "mtp"), workload.batch)
+    return messages
+
+
+def _messages(model: Model, workload: Workload, runs: Runs, tokens: int) -> list[_Message]:
     layout = workload.layout
-    attention = _reductions(model, stage, _ATTENTION_ENDS)
-    mlp = _reductions(model, stage, _MLP_ENDS)
+    attention = round(_reductions(model, runs.stage, _ATTENTION_ENDS) * runs.in_layers)
+    mlp = round(_reductions(model, runs.stage, _MLP_ENDS) * runs.in_layers)
     hidden = tokens * model.hidden * _HIDDEN_BYTES
     if layout.dp > 1:
         group = -(-tokens // layout.dp) * model.hidden * _HIDDEN_BYTES
@@ -106,14 +109,14 @@ def _messages(model: Model, workload: Workload, stage: str, tokens: int) -> list
         ]
     else:
         messages = [
-            _Message("comm.embedding", "all-reduce", 1, hidden, layout.tp),
+            _Message("comm.embedding", "all-reduce", runs.outside, hidden, layout.tp),
             _Message("comm.attention", "all-reduce", attention, hidden, layout.tp),
             _Message("comm.mlp", "all-reduce", mlp, hidden, layout.tp),
         ]
     shard = tokens * -(-model.vocab // layout.tp) * _LOGIT_BYTES
     candidates = tokens * _CANDIDATE_BYTES
-    messages.append(_Message("comm.logits", "all-gather", 1, candidates, layout.tp, ("all-gather", shard)))
-    if stage == "main":
+    messages.append(_Message("comm.logits", "all-gather", runs.outside, candidates, layout.tp, ("all-gather", shard)))
+    if runs.stage == "main":
         # The residual travels beside the hidden state; the last stage sends nothing on.
         messages.append(_Message("comm.pipeline", "send", layout.pp - 1, 2 * hidden, layout.pp))
     return messages
@@ -125,7 +128,7 @@ def _reductions(model: Model, stage: str, ends: tuple[tuple[str, ...], ...]) -> 
     return sum(len({layer for t in ours if t.row in rows for layer in t.layers}) for rows in ends)
 
 
-def _timed(message: _Message, calls: int, link: Interconnect | None, call_s: float | None) -> Collective:
+def _timed(message: _Message, link: Interconnect | None, call_s: float | None) -> Collective:
     if call_s is not None:
         given = Figure(call_s, Evidence.GIVEN, source="--allreduce-us")
         best, nccl, best_rule, nccl_rule = given, given, "as given, whatever the payload", "as given"
@@ -139,7 +142,7 @@ def _timed(message: _Message, calls: int, link: Interconnect | None, call_s: flo
     return Collective(
         id=message.id,
         operation=message.operation,
-        calls=calls,
+        calls=message.calls,
         payload_bytes=message.payload,
         gpus=message.gpus,
         best_s=best,

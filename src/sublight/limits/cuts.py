@@ -38,6 +38,11 @@ class WidthCut(msgspec.Struct, frozen=True, kw_only=True):
     padded: int
     padding_bytes: float
 
+    @property
+    def whole_groups(self) -> int:
+        """Channels of the rank with the most, where whole groups are dealt out."""
+        return -(-self.width // (self.group * self.ranks)) * self.group
+
 
 def width_cuts(model: Model, layout: Layout) -> list[WidthCut]:
     """Every kind of quantised matrix whose width is cut, once, under `layout`."""
@@ -91,7 +96,9 @@ def cut_findings(model: Model, workload: Workload) -> Iterable[Finding]:
                 "error",
                 "tensor-parallel cut",
                 f"{name}: {cut.width}/{cut.ranks} = {cut.on_rank:g} splits a group of {cut.group} that shares a scale; "
-                f"not loadable as it is stored. Try {advice or 'whole matrices on each rank'}",
+                f"an engine refuses it, or deals out whole groups; the busiest rank then reads {cut.whole_groups:,} "
+                f"({(cut.whole_groups / cut.on_rank - 1) * 100:.1f} % more of it than the floor counts). "
+                f"Try {advice or 'whole matrices on each rank'}",
             )
         elif cut.padded > cut.on_rank:
             yield Finding(

@@ -9,6 +9,7 @@ Three numbers are kept apart, here and everywhere they are printed:
 - practical: a prediction, not a floor. One launch a row at the rate this card was measured at for so many bytes.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -21,7 +22,7 @@ from sublight.facts.workload import Workload, check_fit
 from sublight.limits.collectives import Collective, step_collectives
 from sublight.limits.cost import Cost
 from sublight.limits.cuts import cut_findings
-from sublight.limits.memory import MemoryFit, memory_fit
+from sublight.limits.memory import MemoryFit, fit_findings, memory_fit
 from sublight.limits.ops import Op, experts_hit, step_ops
 from sublight.records import Evidence, Figure, Record, not_known
 from sublight.rows import ROWS
@@ -130,6 +131,11 @@ class DecodeLimit(Record, frozen=True, kw_only=True):
     memory: MemoryFit
     findings: tuple[Finding, ...]
 
+    def flaws(self) -> Iterator[str]:
+        from sublight.limits.closing import limit_flaws
+
+        return limit_flaws(self)
+
     def row(self, id_: str, stage: str = "main") -> RowLimit:
         return next(r for r in self.rows if r.id == id_ and r.stage == stage)
 
@@ -178,6 +184,7 @@ def decode_limit(
     best, nccl = _together(collectives, "best_s"), _together(collectives, "nccl_s")
     memory_s = sum(r.memory_s for r in rows)
     rows_s = sum(r.time_s for r in rows)
+    memory = memory_fit(model, gpu, workload)
     naive_s = model.active_bytes() / (bandwidth * workload.layout.gpus)
     totals = Totals(
         naive_s=naive_s,
@@ -198,8 +205,13 @@ def decode_limit(
         terms=_terms(workload, ops, rows, bandwidth, naive_s, best),
         totals=totals,
         experts_hit=hit.total.value if (hit := experts_hit(model, workload)) is not None else 0.0,
-        memory=memory_fit(model, gpu, workload),
-        findings=(*model.findings, *_workload_findings(model, workload, gpu, rows), *cut_findings(model, workload)),
+        memory=memory,
+        findings=(
+            *fit_findings(memory, workload),
+            *model.findings,
+            *_workload_findings(model, workload, gpu, rows),
+            *cut_findings(model, workload),
+        ),
     )
 
 
@@ -381,6 +393,9 @@ def _workload_findings(model: Model, workload: Workload, gpu: Gpu, rows: tuple[R
                 "L2: what stays there from step to step need not come from memory, and the floor may be beaten",
             )
         )
+    sheet = gpu.catalogued("memory_bandwidth_bytes_per_s")
+    if sheet.note and gpu.memory_bandwidth_bytes_per_s == sheet:
+        found.append(Finding("info", gpu.name, f"bandwidth: {sheet.note}"))
     uncertain = [
         name
         for name, figure in (("bandwidth", gpu.memory_bandwidth_bytes_per_s), ("BF16 rate", gpu.bf16_flops_per_s))
@@ -400,4 +415,22 @@ def _workload_findings(model: Model, workload: Workload, gpu: Gpu, rows: tuple[R
                 f"{(padded / model.vocab - 1) * 100:.2f} % more of it is read than the floor counts",
             )
         )
-    return found
+    return found + _uneven_heads(model, workload)
+
+
+def _uneven_heads(model: Model, workload: Workload) -> list[Finding]:
+    """Heads of linear attention and groups of Mamba that a layout does not deal out evenly: engines refuse those."""
+    ranks = workload.layout.attention_tp
+    units = {
+        t.cut.units: ROWS[t.row].title for t in model.main if t.cut is not None and t.row in ("linear.out", "mamba.out")
+    }
+    return [
+        Finding(
+            "warn",
+            "layout",
+            f"{title}: {count} heads or groups over {ranks} ranks of attention; engines refuse a layout that does not "
+            "deal them out evenly, and the floor counts whole ones, rounded up",
+        )
+        for count, title in units.items()
+        if count % ranks
+    ]

@@ -4,9 +4,11 @@ import msgspec
 
 from sublight.facts.gpu import Gpu
 from sublight.facts.model import Model
+from sublight.facts.quantization.base import Finding
 from sublight.facts.tensors import Cache
 from sublight.facts.workload import Workload, cache_bytes_per_token
 from sublight.limits.sharding import bytes_on_rank, cache_values_on_rank, heads_on_rank
+from sublight.units import show_bytes
 
 
 class MemoryFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +36,17 @@ class MemoryFit(msgspec.Struct, frozen=True, kw_only=True):
     def fits(self) -> bool | None:
         """Whether the weights fit at all; None when the memory is not known."""
         return None if self.capacity_bytes is None else self.weights_bytes <= self.capacity_bytes
+
+    def holds(self, sequences: int, context: int) -> bool | None:
+        """Whether the weights and the caches of so many sequences on a rank can fit at all, with nothing else held.
+
+        Layers with a window are left out, so that only what cannot fit in any engine is said not to. None when the
+        memory is not known.
+        """
+        if self.capacity_bytes is None:
+            return None
+        each = self.kv_bytes_per_token_windowed * context + self.state_bytes_per_sequence
+        return self.weights_bytes + sequences * each <= self.capacity_bytes
 
 
 def memory_fit(model: Model, gpu: Gpu, workload: Workload) -> MemoryFit:
@@ -66,6 +79,21 @@ def memory_fit(model: Model, gpu: Gpu, workload: Workload) -> MemoryFit:
         state_bytes_per_sequence=state * share,
         tokens=None if left is None or not kv else max(0, int(left / kv)),
     )
+
+
+def fit_findings(memory: MemoryFit, workload: Workload) -> list[Finding]:
+    """What to say first of a step that cannot be run: its floor is that of a card with more memory."""
+    if memory.holds(workload.sequences_per_rank, workload.context) is not False or memory.capacity_bytes is None:
+        return []
+    capacity, weights = show_bytes(memory.capacity_bytes), show_bytes(memory.weights_bytes)
+    if memory.fits is False:
+        text = f"the weights of a rank take {weights} of {capacity}"
+    else:
+        text = (
+            f"{workload.sequences_per_rank:,} sequences of {workload.context:,} tokens take more than the "
+            f"{show_bytes(memory.capacity_bytes - memory.weights_bytes)} that the weights ({weights}) leave on a card"
+        )
+    return [Finding("error", "does not fit", f"{text}: this step cannot be run, its floor is arithmetic")]
 
 
 def _per_token(cache: Cache, workload: Workload) -> float:

@@ -53,6 +53,25 @@ class Experts(msgspec.Struct, frozen=True):
     one_token: float
 
 
+class Runs(msgspec.Struct, frozen=True):
+    """How often a step goes through a stage: its layers, on average over its MTP modules, and what lies outside."""
+
+    stage: Stage
+    in_layers: float = 1.0
+    outside: int = 1
+
+    def of(self, layers: tuple[int, ...]) -> float:
+        return self.in_layers if layers else self.outside
+
+
+def stage_runs(model: Model, workload: Workload, stage: Stage) -> Runs:
+    """The model once; MTP modules in turn, one for each drafted token, each followed by the model's lm_head."""
+    if stage == "main" or workload.speculation is None:
+        return Runs(stage)
+    drafts = workload.speculation.draft_length
+    return Runs(stage, drafts / max(1, model.mtp_modules), drafts)
+
+
 def experts_hit(model: Model, workload: Workload, stage: Stage = "main") -> Experts | None:
     """None for a dense model. Drafting takes one token a sequence through the MTP layers, not the verify width."""
     if model.moe is None:
@@ -81,6 +100,7 @@ def _stage_ops(model: Model, workload: Workload, stage: Stage) -> list[Op]:
         tensors += [t for t in model.main if t.row in ("head", "embedding")]
     caches = [c for c in model.caches if c.stage == stage]
     hit = experts_hit(model, workload, stage)
+    runs = stage_runs(model, workload, stage)
     ops = []
     by_row: dict[str, tuple[list[Tensor], list[Cache]]] = {}
     for tensor in tensors:
@@ -89,34 +109,30 @@ def _stage_ops(model: Model, workload: Workload, stage: Stage) -> list[Op]:
         by_row.setdefault(cache.row, ([], []))[1].append(cache)
     for row in ROWS.values():
         if row.id in by_row:
-            ops.append(_op(row.id, by_row[row.id], workload, stage, hit))
+            ops.append(_op(row.id, by_row[row.id], workload, runs, hit))
     if stage == "main":
         ops.append(_sampling(model, workload))
     return ops
 
 
-def _op(row: str, parts: tuple[list[Tensor], list[Cache]], workload: Workload, stage: Stage, hit: Experts | None) -> Op:
+def _op(row: str, parts: tuple[list[Tensor], list[Cache]], workload: Workload, runs: Runs, hit: Experts | None) -> Op:
     tensors, caches = parts
-    passes = workload.speculation.draft_length if stage == "mtp" and workload.speculation else 1
+    stage = runs.stage
     cost = Cost()
     share = once = 0.0
     for tensor in tensors:
         piece, its_share, its_once = _tensor_cost(tensor, workload, stage, hit)
-        cost, share, once = cost + piece, share + its_share, once + its_once
+        times = runs.of(tensor.layers)
+        cost, share, once = cost + piece.times(times), share + its_share * times, once + its_once * times
     for cache in caches:
-        cost += _cache_cost(cache, workload, stage)
-    calls = _calls(row, tensors, caches)
-    scaled = Cost(
-        calls=calls * passes,
-        bytes=_times(_plus_activations(cost.bytes, row, tensors, workload, stage), passes),
-        flops={rate: count * passes for rate, count in cost.flops.items()},
-    )
+        cost += _cache_cost(cache, workload, stage).times(runs.of(cache.layers))
+    moved = Bytes(activations=_activation_bytes(row, tensors, workload, runs))
     return Op(
         id=row,
         stage=stage,
-        cost=scaled,
-        share_bytes=share * passes,
-        once_bytes=once * passes,
+        cost=cost + Cost(calls=_calls(row, tensors, caches, runs), bytes=moved),
+        share_bytes=share,
+        once_bytes=once,
         formats=_formats(tensors),
         rule=_rule(row, tensors, caches, workload, hit),
     )
@@ -197,26 +213,26 @@ def _cache_cost(cache: Cache, workload: Workload, stage: Stage) -> Cost:
     return Cost(bytes=Bytes(kv_read=on_rank * span * sequences * layers, kv_written=written), flops=flops)
 
 
-def _calls(row: str, tensors: Iterable[Tensor], caches: Iterable[Cache]) -> int:
-    """Launches of the row in one pass: one in each layer that has it, and for norms one each, as they lie apart."""
+def _calls(row: str, tensors: Iterable[Tensor], caches: Iterable[Cache], runs: Runs) -> int:
+    """Launches of the row: one in each layer that has it, and for norms one each, as they lie apart."""
     layers: set[int] = set()
-    outside = 0
-    apart = 0
+    outside = False
+    apart = 0.0
     for tensor in tensors:
         layers.update(tensor.layers)
         outside |= not tensor.layers
         if row == "norms" and tensor.leaf == "weight":
-            apart += tensor.count
+            apart += tensor.count * runs.of(tensor.layers)
     for cache in caches:
         layers.update(cache.layers)
-    return apart if row == "norms" else len(layers) + int(outside)
+    return round(apart if row == "norms" else len(layers) * runs.in_layers + outside * runs.outside)
 
 
-def _plus_activations(bytes_: Bytes, row: str, tensors: list[Tensor], workload: Workload, stage: Stage) -> Bytes:
+def _activation_bytes(row: str, tensors: list[Tensor], workload: Workload, runs: Runs) -> float:
     """Inputs once and outputs once for each launch; what lies between gate and down of one MLP never leaves it."""
     matrices = [t for t in tensors if t.is_matrix]
     if not matrices:
-        return bytes_
+        return 0.0
     shapes = [shape_on_rank(t, workload.layout) for t in matrices]
     inward = shapes[0][1]
     outward = (
@@ -225,19 +241,15 @@ def _plus_activations(bytes_: Bytes, row: str, tensors: list[Tensor], workload: 
         else sum({t.module: s[0] for t, s in zip(matrices, shapes, strict=True)}.values())
     )
     layers = {layer for t in matrices for layer in t.layers}
-    tokens = _tokens(matrices[0].part, workload, stage)
-    moved = tokens * (inward + outward) * _ACTIVATION_BYTES * max(1, len(layers))
-    return bytes_ + Bytes(activations=float(moved))
-
-
-def _times(bytes_: Bytes, factor: int) -> Bytes:
-    if factor == 1:
-        return bytes_
-    return Bytes(**{name: value * factor for name, value in msgspec.structs.asdict(bytes_).items()})
+    tokens = _tokens(matrices[0].part, workload, runs.stage)
+    launches = len(layers) * runs.in_layers if layers else runs.outside
+    return float(tokens * (inward + outward) * _ACTIVATION_BYTES * launches)
 
 
 def _sampling(model: Model, workload: Workload) -> Op:
-    read = float(workload.tokens * model.vocab * _LOGIT_BYTES)
+    """Each rank looks through the logits that its part of lm_head made; what it then sends is its best candidate."""
+    shard = -(-model.vocab // workload.layout.tp)
+    read = float(workload.tokens * shard * _LOGIT_BYTES)
     return Op(
         id="sampling",
         stage="main",
@@ -245,7 +257,7 @@ def _sampling(model: Model, workload: Workload) -> Op:
         share_bytes=0.0,
         once_bytes=0.0,
         formats=(),
-        rule=f"{workload.tokens:,} x {model.vocab:,} FP32 logits, read once",
+        rule=f"{workload.tokens:,} x {shard:,} FP32 logits of a rank, read once",
     )
 
 

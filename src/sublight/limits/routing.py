@@ -2,13 +2,22 @@
 
 from collections.abc import Sequence
 from math import comb
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sublight.facts.inventory import Moe
 from sublight.facts.workload import Routing
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Scores = NDArray[np.float64]
+    Choices = NDArray[np.bool_]
+
 _NONE_MISSED = 1e-6  # expected number of experts missed, below which none is
+_EXACT_UP_TO = 1024  # experts: the exact law takes seconds above
 _SAMPLES = 2_000_000  # random numbers drawn for a simulation: a few hundred milliseconds
 _AT_ONCE = 250_000  # of them held in memory together
 
@@ -50,7 +59,7 @@ def busiest_rank_experts(moe: Moe, tokens: int, ranks: int, routing: Routing) ->
         most = max(sum(p > 0 for p in chances[first : first + size]) for first in range(0, moe.experts, size))
         return Expectation(float(most), "every expert that is ever chosen is hit")
     limited = moe.top_groups < moe.groups
-    if routing.is_uniform and not limited:
+    if routing.is_uniform and not limited and moe.experts <= _EXACT_UP_TO:
         return Expectation(_exact(moe, tokens, ranks), "E[max over ranks], exact, uniform routing")
     return _simulated(moe, tokens, ranks, routing)
 
@@ -121,39 +130,69 @@ def _power(polynomial: Sequence[int], exponent: int, degree: int) -> list[int]:
 
 
 def _simulated(moe: Moe, tokens: int, ranks: int, routing: Routing) -> Expectation:
-    """Seeded: tokens choose their groups and experts, ranks are counted, and the standard error is stated.
+    """Seeded: tokens choose their experts, those of each rank are counted, and the standard error is stated.
 
-    Measured routing is drawn without replacement with the counts as weights (Gumbel keys), which keeps a token's
-    experts different from each other.
+    Uniform routing gives every expert an independent score (Gumbel; only the order counts, and of groups the sum of the
+    two best, as noaux_tc routing scores them). Measured routing keeps each expert's own chance, see `_by_chance`.
     """
     import numpy as np
 
     generator = np.random.default_rng(0)
     samples = max(16, min(4096, _SAMPLES // (tokens * moe.experts)))
-    weights = np.zeros(moe.experts)
-    if not routing.is_uniform:
-        weights = np.log(np.maximum(np.asarray(routing.counts, dtype=float), 1e-30))
-    group_size = moe.experts // moe.groups
     at_once = max(1, _AT_ONCE // (tokens * moe.experts))
+    chances = None if routing.is_uniform else np.asarray(routing.inclusion(moe.top_k))
     maxima = []
     for first in range(0, samples, at_once):
         draws = min(at_once, samples - first)
-        keys = weights + generator.gumbel(size=(draws * tokens, moe.experts))
-        if moe.top_groups < moe.groups:
-            grouped = keys.reshape(draws * tokens, moe.groups, group_size)
-            # A group is scored by the sum of its two best experts, as noaux_tc routing does.
-            best = np.sort(grouped, axis=2)[:, :, -2:].sum(axis=2)
-            dropped = np.argpartition(-best, moe.top_groups - 1, axis=1)[:, moe.top_groups :]
-            np.put_along_axis(grouped, dropped[:, :, None], -np.inf, axis=1)
-            keys = grouped.reshape(draws * tokens, moe.experts)
-        chosen = np.argpartition(-keys, moe.top_k - 1, axis=1)[:, : moe.top_k].reshape(draws, tokens * moe.top_k)
-        hit = np.zeros((draws, moe.experts), dtype=bool)
-        np.put_along_axis(hit, chosen, True, axis=1)
+        if chances is None:
+            chosen = _by_score(moe, generator.gumbel(size=(draws * tokens, moe.experts)))
+        else:
+            chosen = _by_chance(chances, generator, draws * tokens)
+        hit = chosen.reshape(draws, tokens, moe.experts).any(axis=1)
         maxima.append(hit.reshape(draws, ranks, -1).sum(axis=2).max(axis=1))
     drawn = np.concatenate(maxima)
     kind = "uniform routing" if routing.is_uniform else f"routing measured in {routing.source}"
-    groups = f" within {moe.top_groups} of {moe.groups} groups" if moe.top_groups < moe.groups else ""
+    limited = routing.is_uniform and moe.top_groups < moe.groups
+    groups = f" within {moe.top_groups} of {moe.groups} groups" if limited else ""
     error = float(drawn.std(ddof=1) / samples**0.5)
+    # Never below what one rank expects by itself, which is known exactly.
+    alone = 0.0 if chances is None else float((1 - (1 - chances) ** tokens).reshape(ranks, -1).sum(axis=1).max())
     return Expectation(
-        float(drawn.mean()), f"E[max over ranks], {samples} seeded draws, {kind}{groups}, +- {error:.2g}", error
+        max(alone, float(drawn.mean())),
+        f"E[max over ranks], {samples} seeded draws, {kind}{groups}, +- {error:.2g}",
+        error,
     )
+
+
+def _by_score(moe: Moe, scores: "Scores") -> "Choices":
+    """The `top_k` best of each line of `scores` [tokens, experts], within the best groups where routing is limited."""
+    import numpy as np
+
+    if moe.top_groups < moe.groups:
+        grouped = scores.reshape(len(scores), moe.groups, moe.experts // moe.groups)
+        best = np.sort(grouped, axis=2)[:, :, -2:].sum(axis=2)
+        dropped = np.argpartition(-best, moe.top_groups - 1, axis=1)[:, moe.top_groups :]
+        np.put_along_axis(grouped, dropped[:, :, None], -np.inf, axis=1)
+        scores = grouped.reshape(len(scores), moe.experts)
+    chosen = np.zeros(scores.shape, dtype=bool)
+    np.put_along_axis(chosen, np.argpartition(-scores, moe.top_k - 1, axis=1)[:, : moe.top_k], True, axis=1)
+    return chosen
+
+
+def _by_chance(chances: "Scores", generator: "np.random.Generator", tokens: int) -> "Choices":
+    """`tokens` sets of experts, [tokens, experts], in which each expert has exactly its own chance.
+
+    Systematic sampling (Madow 1949): lay the chances end to end in random order, and take the expert under every whole
+    step from a random start. The chances sum to top-k and none is above 1, so a set holds top-k different experts.
+    """
+    import numpy as np
+
+    order = generator.permuted(np.tile(np.arange(len(chances)), (tokens, 1)), axis=1)
+    laid = np.cumsum(chances[order], axis=1)
+    laid[:, -1] = round(float(chances.sum()))
+    start = generator.random((tokens, 1))
+    after = np.floor(laid - start)
+    taken = np.diff(after, axis=1, prepend=np.floor(-start)) > 0
+    chosen = np.zeros(taken.shape, dtype=bool)
+    np.put_along_axis(chosen, order, taken, axis=1)
+    return chosen

@@ -1,6 +1,6 @@
 """The floor over batch sizes: where each row turns from memory-bound to compute-bound, and what a step then yields."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -36,6 +36,11 @@ class Sweep(Record, frozen=True, kw_only=True):
 
     first: DecodeLimit
     points: tuple[Point, ...]
+
+    def flaws(self) -> Iterator[str]:
+        from sublight.limits.closing import sweep_flaws
+
+        return sweep_flaws(self)
 
 
 def crossovers(points: Sequence[Point]) -> dict[str, int]:

@@ -193,7 +193,10 @@ class Band(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, tag="timeline", omit_defaults=True):
-    """What ran on each lane from zero to `span`. `rows` fixes order and colour; `names` are the distinct events."""
+    """What ran on each lane from zero to `span`. `rows` fixes order and colour; `names` are the distinct events.
+
+    `terminal` is false where its lines on a terminal would tell less than the room they take.
+    """
 
     title: str
     unit: str
@@ -205,6 +208,7 @@ class Timeline(msgspec.Struct, frozen=True, tag="timeline", omit_defaults=True):
     bands: tuple[Band, ...] = ()
     marks: tuple[Mark, ...] = ()
     caption: str = ""
+    terminal: bool = True
 
 
 Block = Heading | Paragraph | Facts | Headline | Table | Listing | Note | Code | Bars | Waterfall | Curves | Timeline

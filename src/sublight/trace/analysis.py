@@ -1,16 +1,19 @@
 """Analysis: what one trace says of a step, as a record."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from sublight.errors import UsageError
-from sublight.records import Record
+from sublight.records import Record, repeated
 from sublight.trace.breakdown import Breakdown, Spread, break_down, median_breakdown
 from sublight.trace.classify import classify
 from sublight.trace.compare import TraceComparison, compare
 from sublight.trace.events import Trace
-from sublight.trace.kernels import KernelTime, StepEvents, kernel_times, step_events
+from sublight.trace.kernels import KernelTime, Moment, StepEvents, kernel_times, step_events
 from sublight.trace.labels import label
-from sublight.trace.oddities import Oddity, Seen, oddities
+from sublight.trace.oddities import oddities
+from sublight.trace.oddity import Oddity, Seen
 from sublight.trace.plan import Plan
 from sublight.trace.refine import refine
 from sublight.trace.repairs import Repair
@@ -60,6 +63,16 @@ class Analysis(Record, frozen=True, kw_only=True):
     planned: bool
     events: StepEvents
 
+    def flaws(self) -> Iterator[str]:
+        if not 0 <= self.chosen < len(self.steps.steps):
+            yield f"step {self.chosen} is taken apart, of {len(self.steps.steps)}"
+        if self.breakdown.wall_ns <= 0:
+            yield "its step takes no time"
+        for name in repeated(r.name for r in self.breakdown.rows):
+            yield f"row {name} is there twice"
+        if not all(_drawable(moment, self.events) for moment in self.events.moments):
+            yield "an event lies before the step, or has a lane, a row or a name that is not in the record"
+
     @property
     def step(self) -> Step:
         return self.steps.steps[self.chosen]
@@ -79,6 +92,11 @@ class Analysis(Record, frozen=True, kw_only=True):
 
     def exposed_ns(self, row: str) -> int:
         return next((r.exposed_ns for r in self.breakdown.rows if r.name == row), 0)
+
+
+def _drawable(moment: Moment, events: StepEvents) -> bool:
+    tables = ((moment.lane, events.lanes), (moment.row, events.rows), (moment.name, events.names))
+    return min(moment.start_ns, moment.duration_ns) >= 0 and all(0 <= n < len(table) for n, table in tables)
 
 
 def analyse(trace: Trace, plan: Plan | None = None, *, step: int | None = None, device: int | None = None) -> Analysis:
@@ -117,7 +135,7 @@ def analyse(trace: Trace, plan: Plan | None = None, *, step: int | None = None, 
         rows=rows,
         idle=idle,
         kernels=kernels,
-        oddities=oddities(Seen(trace, steps, steps.steps[chosen], breakdown, kernels)),
+        oddities=oddities(Seen(trace, steps, steps.steps[chosen], breakdown, kernels, labels, plan)),
         unresolved=unresolved,
         planned=plan is not None,
         events=step_events(trace, steps.steps[chosen], labels),

@@ -12,7 +12,7 @@ would not save it.
 An event that runs across the boundary of a step counts in both, in each with the part that lies in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -21,12 +21,13 @@ import numpy.typing as npt
 
 from sublight.rows import ROWS
 from sublight.trace.events import Ids, Trace
-from sublight.trace.idle import Idle, IdleKind, Integers, idle_kinds, timeline
+from sublight.trace.idle import Idle, IdleKind, Integers, Timeline, idle_kinds, timeline
 from sublight.trace.labels import Labels
 from sublight.trace.phases import Phase
 from sublight.trace.steps import Step, Steps
 
 _BITS = 63
+_EVENTS_AT_ONCE = 50_000
 
 
 class BackendTime(msgspec.Struct, frozen=True):
@@ -144,7 +145,7 @@ class MedianBreakdown(msgspec.Struct, frozen=True):
 
 def break_down(trace: Trace, step: Step, labels: Labels) -> Breakdown:
     """One step, taken apart."""
-    return _Parts(trace, (step,), labels).breakdown(0)
+    return _Parts((step,), labels, timeline(trace, step.device, step.process)).breakdown(0)
 
 
 def median_breakdown(trace: Trace, steps: Steps, labels: Labels) -> MedianBreakdown | None:
@@ -152,16 +153,39 @@ def median_breakdown(trace: Trace, steps: Steps, labels: Labels) -> MedianBreakd
     if steps.median is None:
         return None
     alike = steps.alike()
-    parts = _Parts(trace, alike, labels)
-    place = next(place for place, step in enumerate(alike) if step.index == steps.median)
-    names = [parts.names[part] for part in np.argsort(-np.median(parts.exposed, axis=0), kind="stable").tolist()]
+    names = labels.shown()[1]
+    line = timeline(trace, steps.device, steps.process)
+    exposed, idle, overlap, middle = [], [], [], None
+    for some in _batches(alike):
+        parts = _Parts(some, labels, line)
+        exposed.append(parts.exposed)
+        idle.append(parts.idle)
+        overlap.append(parts.overlap.sum(axis=1))
+        place = next((place for place, step in enumerate(some) if step.index == steps.median), None)
+        if place is not None:
+            middle = parts.breakdown(place)
+    if middle is None:
+        return None
+    of_rows, of_idle = np.concatenate(exposed), np.concatenate(idle)
+    order = np.argsort(-np.median(of_rows, axis=0), kind="stable").tolist()
     return MedianBreakdown(
-        step=parts.breakdown(place),
+        step=middle,
         steps=len(alike),
-        rows=tuple(_spread(name, parts.exposed[:, parts.names.index(name)]) for name in names),
-        overlap=_spread("overlap", parts.overlap.sum(axis=1)),
-        idle=tuple(_spread(kind.value, parts.idle[:, place]) for place, kind in enumerate(IdleKind)),
+        rows=tuple(_spread(names[part], of_rows[:, part]) for part in order),
+        overlap=_spread("overlap", np.concatenate(overlap)),
+        idle=tuple(_spread(kind.value, of_idle[:, place]) for place, kind in enumerate(IdleKind)),
     )
+
+
+def _batches(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
+    """Steps in runs of a bounded number of events: cutting time into segments takes several numbers for each."""
+    first = 0
+    for place, step in enumerate(steps):
+        if step.last - steps[first].first > _EVENTS_AT_ONCE and place > first:
+            yield steps[first:place]
+            first = place
+    if steps:
+        yield steps[first:]
 
 
 def _spread(name: str, values: Integers) -> Spread:
@@ -182,7 +206,7 @@ class _Segments:
 
 
 class _Parts:
-    """Some steps of one device, taken apart together: one pass over the events, however many steps there are.
+    """Some steps of one device, taken apart together: one pass over their events.
 
     Attributes:
         names: of the rows, in the order of the columns of `exposed`.
@@ -191,9 +215,8 @@ class _Parts:
         idle: per step and kind.
     """
 
-    def __init__(self, trace: Trace, steps: Sequence[Step], labels: Labels) -> None:
+    def __init__(self, steps: Sequence[Step], labels: Labels, line: Timeline) -> None:
         self._steps, self._labels = steps, labels
-        self._line = line = timeline(trace, steps[0].device, steps[0].process)
         self._begin = np.array([step.start_ns for step in steps], np.int64)
         self._end = np.array([step.end_ns for step in steps], np.int64)
         shown, self.names = labels.shown()

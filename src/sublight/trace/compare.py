@@ -16,11 +16,12 @@ import msgspec
 import numpy as np
 
 from sublight.records import Record
-from sublight.trace.difference import Column, Part, Unit
+from sublight.trace.difference import Amount, Column, Part, Unit, Verdict
 from sublight.trace.relabelling import Tested, compare_means
 from sublight.trace.replaced import Replacement, replacements
 from sublight.trace.sample import Key, Sample, parts_of
 
+__all__ = ["LEVEL", "Amount", "Part", "Side", "TraceComparison", "Unit", "Verdict", "compare"]
 LEVEL = 0.05
 _ONE_START = (
     "the spread is that of steps within one trace a side; it does not say how much two starts of a server differ"

@@ -84,6 +84,7 @@ class EventList:
         used = cut + len(separator) - 1
         try:
             self._collector.add(kineto.decode(b"[" + stretch + b"]"))
+            self._collector.failures = 0
             self.clean = True
         except msgspec.DecodeError:
             walk = Walk(stretch, separator, False, self._collector)

@@ -1,66 +1,23 @@
 """What is odd about a step, each with its evidence and the milliseconds it concerns. Nothing here knows a model."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
-import msgspec
 import numpy as np
 
-from sublight.trace.breakdown import Breakdown
+from sublight.trace.drift import slower_kernels
 from sublight.trace.events import Trace
 from sublight.trace.idle import IdleKind
-from sublight.trace.kernels import KernelTime, short_name
+from sublight.trace.kernels import short_name
+from sublight.trace.oddity import WORTH, Oddity, Seen
+from sublight.trace.padding import padded_batch, padded_heads
 from sublight.trace.phases import Phase
-from sublight.trace.steps import Step, Steps
+from sublight.trace.waiting import slow_collectives
 from sublight.units import show_count, show_percent, show_time
 
-_WORTH = 0.01  # of the step: below that a finding is noise
 _SHORT_NS = 2_000
 _MANY = 100
 _HOST_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 _DEQUANTISING = ("Marlin",)  # weight-only kernels: four-bit weights multiplied in 16 bits
-
-
-class Oddity(msgspec.Struct, frozen=True):
-    """One finding.
-
-    Attributes:
-        id: stable name of the kind.
-        title: what was seen.
-        evidence: the numbers it stands on.
-        ns: of the step's wall time that it concerns, at the most.
-        advice: what to try or look at.
-        row: the row it is about, "" for none.
-    """
-
-    id: str
-    title: str
-    evidence: str
-    ns: int
-    advice: str
-    row: str = ""
-
-
-class Seen(NamedTuple):
-    """What the checks look at."""
-
-    trace: Trace
-    steps: Steps
-    step: Step
-    breakdown: Breakdown
-    kernels: Sequence[KernelTime]
-
-
-def oddities(seen: Seen) -> tuple[Oddity, ...]:
-    """All findings worth a look, the longest first."""
-    found: list[Oddity] = []
-    for check in (_few_blocks, _no_graph, _graph_not_used, _gaps, _short_kernels, _host_waits, _dequantised, _flags):
-        found += check(seen)
-    return tuple(sorted(found, key=lambda o: -o.ns))
-
-
-def _exposed(seen: Seen, row: str) -> int:
-    return next((r.exposed_ns for r in seen.breakdown.rows if r.name == row), 0)
 
 
 def _sms(trace: Trace, device: int) -> int | None:
@@ -72,7 +29,7 @@ def _few_blocks(seen: Seen) -> Iterable[Oddity]:
     if not sms:
         return
     for kernel in seen.kernels:
-        if not 0 < kernel.blocks <= sms // 4 or kernel.summed_ns < _WORTH * seen.breakdown.wall_ns:
+        if not 0 < kernel.blocks <= sms // 4 or kernel.summed_ns < WORTH * seen.breakdown.wall_ns:
             continue
         mean = kernel.summed_ns / kernel.calls * 1e-9
         if mean * 1e9 < 3 * _SHORT_NS:
@@ -81,7 +38,7 @@ def _few_blocks(seen: Seen) -> Iterable[Oddity]:
             "few-blocks",
             f"{short_name(kernel.name)} runs {kernel.blocks} block{'s' if kernel.blocks > 1 else ''} on {sms} SMs",
             f"{show_time(mean)} x {kernel.calls} calls = {show_time(kernel.summed_ns * 1e-9)} of the step",
-            min(kernel.summed_ns, _exposed(seen, kernel.row) or kernel.summed_ns),
+            min(kernel.summed_ns, seen.exposed_ns(kernel.row) or kernel.summed_ns),
             "a kernel that splits its work over the card (split-KV attention, split-K GEMM), or another backend",
             kernel.row,
         )
@@ -98,7 +55,7 @@ def _no_graph(seen: Seen) -> Iterable[Oddity]:
             waits,
             "graphs on (no --enforce-eager, --disable-cuda-graph), and the batch within the captured sizes",
         )
-    elif waits > _WORTH * seen.breakdown.wall_ns:
+    elif waits > WORTH * seen.breakdown.wall_ns:
         yield Oddity(
             "cpu-bound",
             "the GPU waits for the CPU",
@@ -169,7 +126,7 @@ def _host_waits(seen: Seen) -> Iterable[Oddity]:
     waited = int(calls.duration[places].sum())
     # Waiting costs nothing while the GPU has work enqueued.
     lost = min(waited, _idle(seen, IdleKind.HOST) + _idle(seen, IdleKind.STEP))
-    if lost > _WORTH * seen.breakdown.wall_ns:
+    if lost > WORTH * seen.breakdown.wall_ns:
         names = sorted({calls.names[i] for i in np.unique(calls.name[places]).tolist()})
         yield Oddity(
             "host-sync",
@@ -185,7 +142,7 @@ def _dequantised(seen: Seen) -> Iterable[Oddity]:
     if device is None or device.compute is None or device.compute[0] < 10:
         return  # no FP4 tensor cores to leave unused
     total = sum(k.summed_ns for k in seen.kernels if k.backend.startswith(_DEQUANTISING))
-    if total > _WORTH * seen.breakdown.wall_ns:
+    if total > WORTH * seen.breakdown.wall_ns:
         yield Oddity(
             "fallback-backend",
             "four-bit weights are multiplied in 16 bits on a card with FP4 units",
@@ -207,3 +164,17 @@ def _flags(seen: Seen) -> Iterable[Oddity]:
             0,
             "they are left out of the median; --step shows one of them",
         )
+
+
+_CHECKS = (
+    _few_blocks, _no_graph, _graph_not_used, _gaps, _short_kernels, _host_waits, _dequantised, _flags,
+    slow_collectives, slower_kernels, padded_heads, padded_batch,
+)  # fmt: skip
+
+
+def oddities(seen: Seen) -> tuple[Oddity, ...]:
+    """All findings worth a look, the longest first."""
+    found: list[Oddity] = []
+    for check in _CHECKS:
+        found += check(seen)
+    return tuple(sorted(found, key=lambda o: -o.ns))

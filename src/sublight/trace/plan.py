@@ -46,7 +46,12 @@ class LayerPlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All layers of a step in order, and the products after the last."""
+    """All layers of a step in order, and the products after the last.
+
+    `heads` are the query heads of this rank, `tokens` those that its attention takes in a step; 0 where not known.
+    """
 
     layers: tuple[LayerPlan, ...]
     end: tuple[Product, ...]
+    heads: int = 0
+    tokens: int = 0

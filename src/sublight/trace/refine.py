@@ -1,8 +1,10 @@
 """Rows by place, for every step of a trace: `resolve` asked once for each different sequence of kernels."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from sublight.trace.classify import classify
+from sublight.trace.classify import Classification, classify
 from sublight.trace.events import Trace
 from sublight.trace.labels import Labels
 from sublight.trace.plan import Plan
@@ -19,27 +21,28 @@ def refine(trace: Trace, labels: Labels, steps: Steps, plan: Plan | None) -> tup
     Returns:
         The labels, and why products could not be told apart ("" if they could, or no plan was given).
     """
-    known: dict[bytes, list[str]] = {}
+    known: dict[bytes, list[tuple[str, np.ndarray[tuple[int], np.dtype[np.int64]]]]] = {}
     found: dict[str, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
     reasons: dict[str, None] = {}
+    judged = [classify(name) for name in trace.gpu.names]
     for step in steps.steps:
         numbers = events_of(trace, step)
         if not len(numbers):
             continue
         gpu = trace.gpu
-        columns = np.stack([gpu.name[numbers], gpu.launch[numbers], gpu.lane[numbers]]).astype(np.int64)
+        columns = np.stack([gpu.name[numbers], gpu.launch[numbers], gpu.lane[numbers]], dtype=np.int64)
         key = columns.tobytes()
         if key not in known:
             # A prefill step has other products than the plan of a decode step lists, but in the same places.
-            resolved = resolve(_as_events(trace, columns), plan)
-            known[key] = resolved.rows
+            resolved = resolve(_as_events(trace, judged, columns), plan)
+            rows = np.array(resolved.rows)
+            known[key] = [(row, np.flatnonzero(rows == row)) for row in np.unique(rows).tolist()]
             if resolved.why:
                 reasons.setdefault(resolved.why)
-        rows = np.array(known[key])
-        for row in np.unique(rows).tolist():
-            found.setdefault(row, []).append(numbers[rows == row])
-    for row, places in found.items():
-        labels = labels.with_rows(np.concatenate(places), row)
+        for row, places in known[key]:
+            found.setdefault(row, []).append(numbers[places])
+    for row, in_steps in found.items():
+        labels = labels.with_rows(np.concatenate(in_steps), row)
     return labels, "; ".join(reasons) if plan is not None else ""
 
 
@@ -51,9 +54,11 @@ def events_of(trace: Trace, step: Step) -> np.ndarray[tuple[int], np.dtype[np.in
     return chosen
 
 
-def _as_events(trace: Trace, columns: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[Event]:
+def _as_events(
+    trace: Trace, judged: Sequence[Classification], columns: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+) -> list[Event]:
     names, launches = trace.gpu.names, trace.gpu.launches
     return [
-        Event(names[name], classify(names[name]), lane, launches[launch].grid)
+        Event(names[name], judged[name], lane, launches[launch].grid)
         for name, launch, lane in zip(*columns.tolist(), strict=True)
     ]

@@ -82,11 +82,17 @@ _MESSAGES = {
 
 
 def _collectives(events: Sequence[Event], rows: list[str]) -> None:
-    """Which message a collective is: by the product before it, on whatever stream; the first has none before it."""
-    last = ""
+    """Which message a collective is: by the product before it, on whatever stream; the first has none before it.
+
+    Where no product could be placed, attention tells: the message after it is its own, the next one the MLP's. Without
+    either it stays what its name says.
+    """
+    last, products, mixed, since = "", False, False, False
     for number, event in enumerate(events):
         if event.known.kind in (Kind.GEMM, Kind.MOE_GEMM):
-            last = rows[number] or last
+            last, products = rows[number] or last, True
+        elif rows[number] in _MIXERS:
+            mixed = since = True
         if event.known.category is not Category.COMMUNICATION or rows[number]:
             continue
         kind = event.known.kind
@@ -94,14 +100,19 @@ def _collectives(events: Sequence[Event], rows: list[str]) -> None:
             rows[number] = _MESSAGES[kind]
         elif kind is Kind.ALL_GATHER:
             rows[number] = "comm.logits" if last == "head" else "comm.gather"
-        elif not last:
+        elif not products:
             rows[number] = "comm.embedding"
-        else:
+        elif last:
             rows[number] = "comm.attention" if ROWS[last].group in _ATTENTION else "comm.mlp"
+        elif mixed:
+            rows[number] = "comm.attention" if since else "comm.mlp"
+            since = False
 
 
 def _leftover(event: Event) -> str:
-    """A known kernel that nothing places: a GEMM stays unknown, small work is counted as such."""
+    """A known kernel that nothing places: a GEMM stays unknown, small work is counted as such, a message as one."""
+    if event.known.category is Category.COMMUNICATION:
+        return ""
     return NORMS if event.known.kind in _SMALL or event.known.kind in (Kind.SAMPLING, Kind.ROUTING) else UNKNOWN
 
 

@@ -28,7 +28,7 @@ def glm4_moe(fields: Fields, inventory: Inventory) -> None:
     count = fields.size("num_nextn_predict_layers", default=0, least=0)
     if count:
         drafting = list(range(inventory.layers, inventory.layers + count))
-        with inventory.mtp():
+        with inventory.mtp(modules=count):
             _attention(fields, inventory, drafting)
             experts(fields, inventory, moe, drafting)
             parts.next_token_input(inventory, drafting)

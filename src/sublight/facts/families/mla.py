@@ -151,7 +151,7 @@ def _mtp(fields: Fields, inventory: Inventory, moe: Moe, indexed: bool) -> None:
     if not count:
         return
     layers = list(range(inventory.layers, inventory.layers + count))
-    with inventory.mtp():
+    with inventory.mtp(modules=count):
         _attention(fields, inventory, layers, layers if indexed else [])
         parts.two_norms(inventory, layers)
         experts(fields, inventory, moe, layers)

@@ -136,7 +136,7 @@ def _mtp(fields: Fields, inventory: Inventory) -> None:
     hidden = inventory.hidden
     first = range(0, steps * len(kinds), len(kinds))
     last = [i + len(kinds) - 1 for i in first]
-    with inventory.mtp("mtp"):
+    with inventory.mtp("mtp", modules=steps):
         _mixers(fields, inventory, kinds * steps)
         inventory.matrix(
             inventory.layer("eh_proj"), (hidden, 2 * hidden), "mtp.in", "attention", layers=first, cut=Cut(0, hidden)

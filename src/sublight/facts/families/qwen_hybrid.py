@@ -116,7 +116,7 @@ def _mtp(fields: Fields, inventory: Inventory, *, mixture: bool, stacked: bool =
             "a model whose MTP layers use its own embedding",
         )
     layers, hidden = range(count), inventory.hidden
-    with inventory.mtp("mtp"):
+    with inventory.mtp("mtp", modules=count):
         inventory.matrix("mtp.fc", (hidden, 2 * hidden), "mtp.in", "replicated", fixed=True)
         for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
             inventory.vector(f"mtp.{name}", (hidden,))

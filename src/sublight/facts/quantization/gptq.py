@@ -19,6 +19,7 @@ from sublight.facts.formats import Format
 from sublight.facts.quantization.awq import group_size, integer_bits
 from sublight.facts.quantization.base import Quantization, Rules, Site
 from sublight.facts.quantization.exclusion import may_be_quantised
+from sublight.facts.quantization.expressions import check_together, compiled
 from sublight.facts.quantization.names import tail
 from sublight.facts.quantization.patterns import Paths
 from sublight.facts.quantization.summary import described, summary
@@ -98,17 +99,12 @@ def _format(fields: Fields) -> Format:
 
 
 def _overrides(fields: Fields, base: Format) -> list[Override]:
-    import re
-
     table = fields.object("dynamic")
     overrides = []
     for written in table.data if table else ():
         entry = table.object(written) if table else None
         settings = entry.data if entry else {}
-        try:
-            match = re.compile(written.removeprefix("-:").removeprefix("+:"))
-        except re.error as error:
-            raise fields.error(f"dynamic has {written!r}, no regular expression ({error})", "a valid one") from None
+        match = compiled(written.removeprefix("-:").removeprefix("+:"), table or fields)
         format: Format | None = base
         if written.startswith("-:"):
             format = None
@@ -116,6 +112,7 @@ def _overrides(fields: Fields, base: Format) -> list[Override]:
             changed: dict[str, Any] = {**fields.data, **settings}
             format = _format(Fields(changed, f"{fields.name} (dynamic {written})"))
         overrides.append(Override(written, match, format))
+    check_together((override.match.pattern for override in overrides), table or fields)
     return overrides
 
 

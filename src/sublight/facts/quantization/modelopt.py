@@ -23,6 +23,7 @@ from sublight.facts.quantization.summary import counted, described, summary
 # No recipe quantises a router (modelopt_recipes, `default_disabled_quantizers.yaml`), and one that the model holds as a
 # bare parameter is in no list; vLLM builds the gates of a ModelOpt checkpoint unquantised (vllm#35261).
 _ROUTERS = frozenset({"gate", "router", "shared_expert_gate"})
+_TABLES = ("quantized_layers", "quantized_layers_compressed", "config_groups")
 _EXCLUSIONS = ("exclude_modules", "ignore", "modules_to_not_convert")
 
 
@@ -94,21 +95,25 @@ def section_of(fields: Fields) -> Fields:
 def lacks_table(fields: Fields) -> bool:
     """Mixed precision without its table: SGLang then turns to hf_quant_config.json (`get_quant_config`)."""
     section = section_of(fields)
-    tables = ("quantized_layers", "quantized_layers_compressed", "config_groups")
-    return _algorithm(section) == MIXED and not any(section.data.get(key) for key in tables)
+    return _algorithm(section) == MIXED and not any(section.data.get(key) for key in _TABLES)
 
 
 def says_nothing(fields: Fields) -> bool:
     """Neither weights nor KV cache: the file of an export that quantised nothing."""
     section = section_of(fields)
-    keys = (
-        "quantized_layers",
-        "quantized_layers_compressed",
-        "config_groups",
-        "kv_cache_quant_algo",
-        "kv_cache_scheme",
-    )
+    keys = (*_TABLES, "kv_cache_quant_algo", "kv_cache_scheme")
     return not _algorithm(section) and not any(section.data.get(key) for key in keys)
+
+
+def require_statement(fields: Fields) -> None:
+    """Raises ConfigError for a file that does not even say that nothing was quantised: no part of it can be used."""
+    section = section_of(fields)
+    if "quant_algo" not in section.data and not any(section.data.get(key) for key in _TABLES):
+        held = ", ".join(list(section.data)[:4]) or "nothing"
+        raise fields.error(
+            f"it says of no module how it is stored (it holds {held})",
+            "the file as the release has it, with quant_algo; or no such file, for a checkpoint that is not quantised",
+        )
 
 
 def _algorithm(section: Fields) -> str:

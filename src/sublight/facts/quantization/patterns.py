@@ -6,7 +6,7 @@ expression. Which rules matched nothing is worked out afterwards, if somebody wa
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from sublight.errors import ConfigError
 from sublight.facts.quantization.names import (
@@ -17,6 +17,9 @@ from sublight.facts.quantization.names import (
     with_any_expert,
 )
 
+LONGEST = 1000  # characters of a name or pattern; module names have a tenth
+MOST_GLOBS = 2000  # with a wildcard inside; published lists have some dozens
+MOST_STARS = 32
 _WILDCARDS = frozenset("*?[")
 _NUMBERS = frozenset("0123456789?[")
 _VECTORS = ("norm", "bias", "conv1d")
@@ -32,6 +35,7 @@ class ModuleList:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(dict.fromkeys(patterns))
+        _check(self.patterns)
         self.names_experts = any(p.partition(".experts.")[2][:1] in _NUMBERS for p in self.patterns if ".experts." in p)
         self._has_alias = any(is_alias(pattern) for pattern in self.patterns)
 
@@ -177,6 +181,26 @@ class Paths(ModuleList):
                 paths.update(".".join(parts[start:end]) for end in range(start + 1, len(parts) + 1))
         left = [pattern for pattern in patterns if pattern.strip(".") not in paths]
         return [p for p in left if _WILDCARDS.isdisjoint(p) or not any(map(Paths([p]).covers_name, modules))]
+
+
+def _check(patterns: Collection[str]) -> None:
+    """Raises ConfigError for lists that no exporter writes and no matching would get through."""
+    asked, longest = "reading the list of modules", max(patterns, key=len, default="")
+    if len(longest) > LONGEST:
+        raise ConfigError(
+            asked,
+            f"{longest[:77]!r}... has {len(longest):,} characters",
+            f"names and patterns of at most {LONGEST:,} characters",
+        )
+    stems = [pattern for pattern in patterns if not _WILDCARDS.isdisjoint(pattern.rstrip("*"))]
+    globs = [stem for stem in stems if not stem.startswith("re:")]
+    if len(globs) > MOST_GLOBS:
+        hint = f"at most {MOST_GLOBS:,}; plain names are not counted"
+        raise ConfigError(asked, f"it holds {len(globs):,} globs", hint)
+    busiest = max(globs, key=lambda glob: glob.count("*"), default="")
+    if busiest.count("*") > MOST_STARS:
+        found = f"{shortened([busiest[:80]])!r} has {busiest.count('*')} stars"
+        raise ConfigError(asked, found, f"globs of at most {MOST_STARS} stars")
 
 
 def _any_of(globs: list[str]) -> Callable[[str], object] | None:

@@ -52,6 +52,8 @@ def read_quantization(config: Fields, text: Fields, hf_quant: Fields | None) -> 
     plain, notes = _dtype(config, text)
     where, declared, more = _declared(config, text)
     notes += more
+    if hf_quant is not None:
+        modelopt.require_statement(hf_quant)
     side = hf_quant if hf_quant is not None and not modelopt.says_nothing(hf_quant) else None
     if side is not None and (declared is None or (_is_modelopt(declared) and modelopt.lacks_table(declared))):
         missing = "config.json silent" if declared is None else "config.json lacks the table of its mixed precision"
@@ -130,10 +132,14 @@ def _declared(config: Fields, text: Fields) -> tuple[str, Fields | None, list[Fi
         places.insert(1, ("text_config.quantization_config", text))
     found = [(where, holder.object(where.rpartition(".")[2])) for where, holder in places]
     declared = [(where, fields) for where, fields in found if fields is not None and fields.data]
-    if not declared:
-        return "", None, []
-    where, fields = declared[0]
     notes = []
+    for where, fields in found:
+        if fields is not None and not fields.data:
+            text_of = f"config.json has a {where} that is empty: it is passed over"
+            notes.append(Finding("warn", "quantisation", text_of))
+    if not declared:
+        return "", None, notes
+    where, fields = declared[0]
     if any(other.data != fields.data for _, other in declared[1:]):
         names = " and ".join(name for name, _ in declared)
         notes.append(Finding("warn", "quantisation", f"config.json has {names}, and they differ; the first is read"))

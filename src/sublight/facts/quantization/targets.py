@@ -7,6 +7,7 @@ from sublight.facts.fields import Fields
 from sublight.facts.formats import Format
 from sublight.facts.quantization.base import Rules, Site
 from sublight.facts.quantization.exclusion import may_be_quantised
+from sublight.facts.quantization.expressions import check_together, compiled
 from sublight.facts.quantization.patterns import ModuleList
 
 _EXPRESSION = "re:"
@@ -25,7 +26,9 @@ class Targets(ModuleList):
     def __init__(self, patterns: Iterable[str], fields: Fields) -> None:
         super().__init__(patterns)
         self.names = frozenset(p for p in self.patterns if not p.startswith(_EXPRESSION))
-        self.expressions = {p: _compiled(p, fields) for p in sorted(self.patterns) if p.startswith(_EXPRESSION)}
+        written = [p for p in sorted(self.patterns) if p.startswith(_EXPRESSION)]
+        self.expressions = {p: compiled(p.removeprefix(_EXPRESSION), fields, _EXPRESSION) for p in written}
+        check_together((e.pattern for e in self.expressions.values()), fields)
         # An expression can tell experts apart where it holds a digit beside the word; then each is asked.
         self.names_experts = self.names_experts or any(
             "experts" in p and any(ch.isdigit() for ch in p.partition("experts")[2]) for p in self.expressions
@@ -44,15 +47,6 @@ class Targets(ModuleList):
 
     def unmatched(self, asked: Iterable[str]) -> list[str]:
         return [p for p in super().unmatched(asked) if p not in _CLASSES]
-
-
-def _compiled(pattern: str, fields: Fields) -> Pattern[str]:
-    import re
-
-    try:
-        return re.compile(pattern.removeprefix(_EXPRESSION))
-    except (re.error, RecursionError, OverflowError) as error:
-        raise fields.error(f"{pattern!r} is no regular expression ({error})", "a valid one after re:") from None
 
 
 def _any_of(expressions: Mapping[str, Pattern[str]]) -> Callable[[str], object] | None:

@@ -32,6 +32,8 @@ def lay_out(document: Document, screen: Screen) -> Iterator[Text]:
     yield from prose.title(document.title, screen)
     under_heading = False
     for block in document.blocks:
+        if isinstance(block, Timeline) and not block.terminal:
+            continue
         # What a heading announces stands right under it.
         if not under_heading:
             yield Text()

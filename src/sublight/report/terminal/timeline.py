@@ -15,6 +15,7 @@ from sublight.report.terminal.strokes import COLOURS, SOLID, UNKNOWN, level
 from sublight.report.terminal.text import Text
 
 GAP = 2
+LANES = 8  # the busiest are drawn, and the others counted: at two lines each they would fill a screen
 UNNAMED = "?"  # for what nobody has explained, in place of a letter
 
 
@@ -22,18 +23,23 @@ def timeline(block: Timeline, screen: Screen) -> Iterator[Text]:
     shown = groups(block)
     found = [stretches(block, lane) for lane in range(len(block.lanes))]
     shares = [f"busy {busy(own) / block.span * 100:.1f} %" for own in found]
-    label = min(widest([*block.lanes, *shares]), max(screen.width // 5, 11))
+    ranked = sorted(range(len(found)), key=lambda lane: -busy(found[lane]))
+    drawn, left = sorted(ranked[:LANES]), ranked[LANES:]
+    names = [(block.lanes[lane], shares[lane]) for lane in drawn]
+    label = min(widest([text for both in names for text in both]), max(screen.width // 5, 11))
     width = screen.width - label - GAP
     if block.title:
         yield from plain(block.title, "strong").wrapped(screen.prose)
     yield from _legend(block, shown, screen)
-    for name, share, own in zip(block.lanes, shares, found, strict=True):
+    for lane, (name, share) in zip(drawn, names, strict=True):
         labels = [*plain(name).wrapped(label), *plain(share, "muted").wrapped(label)]
-        yield from beside([labels, _lane(own, shown, block.span, width)], [label, width], GAP)
+        yield from beside([labels, _lane(found[lane], shown, block.span, width)], [label, width], GAP)
     yield from _scale(block, label + GAP, width)
     for mark in block.marks:
         yield from hang(Text("┊ ", "dim"), plain(f"{number(mark.x)} {block.unit}: {mark.label}"), screen.prose)
     words = f"A column is {number(block.span / width)} {block.unit}, as high as it was busy."
+    if left:
+        words += f" Not drawn: {len(left)} more lane{'s' if len(left) > 1 else ''}, {shares[left[0]]} at most."
     yield from plain(words, "muted").wrapped(screen.prose)
     if block.caption:
         yield from plain(block.caption, "muted").wrapped(screen.prose)

@@ -12,9 +12,11 @@ from sublight.units import (
     show_parameters,
     show_percent,
     show_rate,
+    show_ratio,
     show_time,
 )
 
+_NO_FIT = "does not fit"
 _BOUND_TONE = {"memory": "plain", "compute": "warn", "latency": "muted"}
 
 
@@ -43,7 +45,17 @@ def rates(limit: DecodeLimit, seconds: float) -> str:
     per_request = f"{one:,.0f} tok/s" if one >= 20 else f"{one:.2f} tok/s"
     if limit.workload.batch == 1:
         return per_request
-    return f"{per_request} a request, {one * limit.workload.batch:,.0f} tok/s in all"
+    return f"{per_request} a request, {one * limit.workload.batch:,.0f} tok/s {in_all(limit)}"
+
+
+def in_all(limit: DecodeLimit) -> str:
+    """What a rate over all requests is over: pipeline stages can work on a batch each, and one of them is counted."""
+    return "in all" if limit.workload.layout.pp == 1 else "in the one batch counted"
+
+
+def times_floor(ratio: float, floor: str) -> str:
+    """How a measured time stands to a floor: "10.2x the floor", or below it, which no wording may hide."""
+    return f"{show_ratio(ratio)} {floor}" + (": below it" if ratio < 1 else "")
 
 
 def known(figure: Figure, decimals: int = 2) -> Cell:
@@ -188,7 +200,7 @@ def model_facts(limit: DecodeLimit) -> Facts:
         stored += f" ({show_bytes(model.checkpoint_bytes + model.mtp_bytes, 4)} with MTP)"
     rate = f"{show_rate(bandwidth.known)} ({where_from(bandwidth)})"
     if sheet != bandwidth and sheet.value is not None:
-        rate += f"; data sheet {show_rate(sheet.known)}"
+        rate += f"; {_catalogued(sheet)} {show_rate(sheet.known)}"
     items = [
         ("model", Cell(size)),
         ("checkpoint", Cell(f"{stored}; {model.quantization}")),
@@ -205,9 +217,20 @@ def model_facts(limit: DecodeLimit) -> Facts:
     return Facts(tuple(items))
 
 
+def does_not_fit(limit: DecodeLimit) -> list[Block]:
+    """Said right under the headline: a step that no card of this memory can run."""
+    return [Note(f"{f.subject}: {f.text}", f.level) for f in limit.findings if f.subject == _NO_FIT]
+
+
+def _catalogued(figure: Figure) -> str:
+    """What the catalogue's figure may be called: a data sheet only where it is from one."""
+    return "data sheet" if figure.evidence is Evidence.DATA_SHEET else f"catalogue ({figure.evidence.value})"
+
+
 def findings(limit: DecodeLimit) -> list[Block]:
-    """Warnings and errors as notes, the rest as a list."""
-    blocks: list[Block] = [Note(f"{f.subject}: {f.text}", f.level) for f in limit.findings if f.level != "info"]
+    """Warnings and errors as notes, the rest as a list; without what `does_not_fit` says."""
+    said = [f for f in limit.findings if f.subject != _NO_FIT]
+    blocks: list[Block] = [Note(f"{f.subject}: {f.text}", f.level) for f in said if f.level != "info"]
     quiet = [Cell(f"{f.subject}: {f.text}") for f in limit.findings if f.level == "info"]
     if quiet:
         blocks.append(Listing(tuple(quiet)))
@@ -227,6 +250,14 @@ def assumptions(limit: DecodeLimit) -> Listing:
         item = max(limit.collectives, key=lambda c: c.calls)
         items.append(f"collectives: {item.best_rule}")
         items.append("no collective is hidden under memory reads")
+    layout = limit.workload.layout
+    if layout.dp > 1:
+        items.append(
+            "attention, router and shared experts run whole on the rank that owns a sequence, as with all-to-all "
+            "dispatch; one that gathers tokens first and cuts the shared experts over all ranks reads less of them"
+        )
+    if layout.pp > 1:
+        items.append(f"one batch passes the {layout.pp} pipeline stages; so many batches can be under way at once")
     if limit.workload.speculation is not None:
         items.append("tokens of one sequence that are verified together read the same cached tokens")
     return Listing(tuple(Cell(i) for i in items))

@@ -81,4 +81,6 @@ def _ms(ns: float) -> str:
 
 
 def _signed(ns: float) -> str:
-    return f"{ns / 1e6:+,.3f}"
+    """With its sign, but none for what rounds to zero."""
+    text = f"{ns / 1e6:+,.3f}"
+    return text if text.strip("+-0.") else "0.000"

@@ -16,6 +16,7 @@ from sublight.report.blocks import (
     Paragraph,
     Table,
 )
+from sublight.report.views.common import times_floor
 from sublight.report.views.gap import gap_document
 from sublight.units import show_ms, show_ratio, show_time
 
@@ -24,12 +25,13 @@ def findings_document(found: Findings) -> Document:
     """Where the campaign stands, how it got there, what did not help, and the newest gap in full."""
     blocks: list[Block] = [Paragraph(f"As of {found.date}", "muted")]
     if found.marks:
-        first, last = found.marks[0], found.marks[-1]
+        last = found.marks[-1]
+        first = next(mark for mark in found.marks if mark.comparable or mark is last)
         figures = [
             ("step now", show_time(last.measured_s), last.what),
-            ("floor", show_time(last.floor_s), f"{show_ratio(last.ratio)} above it"),
+            ("floor", show_time(last.floor_s), f"the step is {times_floor(last.ratio, 'that floor')}"),
         ]
-        if len(found.marks) > 1:
+        if first is not last:
             gained = first.measured_s / last.measured_s
             figures.append(("since the first", show_ratio(gained), f"it was {show_time(first.measured_s)}"))
         blocks.append(Headline(tuple(figures)))

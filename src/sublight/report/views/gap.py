@@ -26,6 +26,7 @@ from sublight.report.views.common import (
     model_facts,
     rates,
     subject,
+    times_floor,
     where_from,
 )
 from sublight.report.views.limit import bytes_by_module
@@ -61,6 +62,7 @@ def gap_document(gap: Gap) -> Document:
         blocks += _floor_claim(gap, gap.claimed_floor)
     for part in gap.claimed_parts:
         blocks += _part_claim(gap, part)
+    blocks += _parts_together(gap)
     if gap.steps:
         blocks += [Heading("What to measure next"), *_next(gap)]
     blocks += [
@@ -74,7 +76,7 @@ def gap_document(gap: Gap) -> Document:
         *findings(limit),
     ]
     if len(gap.points) > 1:
-        blocks += sweep_blocks(gap.points, limit.tokens_per_step)
+        blocks += sweep_blocks(gap.points, limit)
     if gap.beside is not None:
         other = gap_document(gap.beside)
         blocks += [Heading(other.title, 1), *other.blocks, Paragraph(f"{gap.beside.source}.", "muted")]
@@ -94,7 +96,7 @@ def _headline(gap: Gap) -> tuple[tuple[str, str, str], ...]:
     figures = [
         ("measured", show_time(measured), f"{rates(gap.limit, measured)} ({where_from(gap.measured_s)})"),
         ("floor", show_time(gap.floor_s), f"{rates(gap.limit, gap.floor_s)}, {_floor_label(gap)}"),
-        ("ratio", show_ratio(gap.ratio), f"{show_percent(1 / gap.ratio)} of the floor's speed"),
+        ("ratio", show_ratio(gap.ratio), _of_the_floor(gap.ratio)),
     ]
     if totals.nccl_s.value is not None and totals.nccl_s != totals.best_s and not gap.alone:
         nccl = totals.nccl_s.value
@@ -102,10 +104,16 @@ def _headline(gap: Gap) -> tuple[tuple[str, str, str], ...]:
             (
                 "with NCCL",
                 show_time(nccl),
-                f"{show_ratio(measured / nccl)} above; memory alone {show_time(totals.rows_s)}",
+                f"measured is {times_floor(measured / nccl, 'that floor')}; memory alone {show_time(totals.rows_s)}",
             )
         )
     return tuple(figures)
+
+
+def _of_the_floor(ratio: float) -> str:
+    if ratio < 1:
+        return "of the floor: below it"
+    return f"the floor; {show_percent(1 / ratio)} of its speed"
 
 
 def _floor_label(gap: Gap) -> str:
@@ -224,7 +232,8 @@ def _floor_claim(gap: Gap, claim: ClaimedFloor) -> list[Block]:
         items.append(Cell("It has room for every term of the floor computed here."))
     items.append(
         Cell(
-            f"{show_percent(claim.share_of_measured)} and {ratio:,.0f}x set the measured step against that claim. "
+            f"{show_percent(claim.share_of_measured)} and {f'{ratio:,.0f}x' if ratio >= 10 else show_ratio(ratio)} set "
+            "the measured step against that claim. "
             + ("Against the floor it is " if claim.left_out else "Against the floor computed here it is ")
             + f"{show_percent(1 / gap.ratio)} and {show_ratio(gap.ratio)}"
             + (
@@ -234,8 +243,12 @@ def _floor_claim(gap: Gap, claim: ClaimedFloor) -> list[Block]:
             )
         )
     )
-    if limit.workload.batch == 1:
-        items.append(Cell(f"{rates(limit, measured)} is one request's rate, one over the step time: no throughput."))
+    if limit.workload.batch == 1 and limit.tokens_per_step is not None:
+        gained = limit.tokens_per_step
+        tokens = "one" if limit.workload.speculation is None else f"{gained:g} tokens a step"
+        items.append(
+            Cell(f"{rates(limit, measured)} is one request's rate, {tokens} over the step time: no throughput.")
+        )
     return [Heading("The claimed floor", 3), Listing(tuple(items))]
 
 
@@ -273,6 +286,39 @@ def _part_claim(gap: Gap, part: ClaimedPart) -> list[Block]:
             )
         items.append(Cell(fp4 + "."))
     return [Heading("The claimed part", 3), Listing(tuple(items))]
+
+
+def _parts_together(gap: Gap) -> list[Block]:
+    """What the claimed parts cannot be together: more than the step, or more than the claimed floor of it."""
+    parts = gap.claimed_parts
+    if not parts:
+        return []
+    said: list[Block] = []
+    rows = [id_ for part in parts for id_ in part.rows]
+    shared = [id_ for id_ in ROWS if rows.count(id_) > 1]
+    claimed = sum(part.claimed_s for part in parts)
+    if shared:
+        titles = ", ".join(ROWS[id_].title for id_ in shared)
+        said.append(Note(f"The claimed parts share rows, so that their times do not add up: {titles}.", "warn"))
+    if len(parts) > 1 and not shared and claimed > gap.measured_s.known:
+        said.append(
+            Note(
+                f"Together the claimed parts take {show_ms(claimed)} ms, more than the measured step of "
+                f"{show_ms(gap.measured_s.known)} ms: they overlap in it, or were timed in another step.",
+                "warn",
+            )
+        )
+    claim = gap.claimed_floor
+    floor_s = max(part.floor_s for part in parts) if shared else sum(part.floor_s for part in parts)
+    if claim is not None and floor_s > claim.claimed_s:
+        said.append(
+            Note(
+                f"The floor of the claimed part{'s' if len(parts) > 1 else ''} alone, {show_ms(floor_s)} ms, is more "
+                f"than the claimed floor of the whole step, {show_ms(claim.claimed_s)} ms.",
+                "warn",
+            )
+        )
+    return said
 
 
 def _next(gap: Gap) -> list[Block]:

@@ -4,8 +4,10 @@ from sublight.limits.decode import DecodeLimit
 from sublight.report.blocks import Bar, Bars, Block, Document, Heading, Headline, Paragraph, Segment
 from sublight.report.views.common import (
     assumptions,
+    does_not_fit,
     findings,
     floor_waterfall,
+    in_all,
     memory_facts,
     model_facts,
     rates,
@@ -20,6 +22,7 @@ def limit_document(limit: DecodeLimit) -> Document:
     """Headline, rows, how the naive number becomes the floor, memory, assumptions."""
     blocks: list[Block] = [
         Headline(headline(limit)),
+        *does_not_fit(limit),
         model_facts(limit),
         Heading("Rows of the step"),
         rows_table(limit),
@@ -55,7 +58,8 @@ def headline(limit: DecodeLimit) -> tuple[tuple[str, str, str], ...]:
     plain = totals.without_speculation_s
     if plain is not None and plain.value is not None:
         batch = limit.workload.batch
-        rate = f"{1 / plain.value:,.0f} tok/s" + (f" a request, {batch / plain.value:,.0f} in all" if batch > 1 else "")
+        every = f" a request, {batch / plain.value:,.0f} {in_all(limit)}" if batch > 1 else ""
+        rate = f"{1 / plain.value:,.0f} tok/s{every}"
         figures.append(("floor without speculation", show_time(plain.value), rate))
     figures.append(("naive, not a floor", show_time(totals.naive_s), "active weights over the bandwidth of all GPUs"))
     practical = totals.practical_s

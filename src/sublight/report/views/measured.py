@@ -3,6 +3,7 @@
 from sublight.gap.compare import Gap
 from sublight.gap.measured import MeasuredRow, Remedy
 from sublight.report.blocks import Block, Cell, Column, Heading, Line, Listing, Note, Paragraph, Step, Table, Waterfall
+from sublight.report.views.stepline import step_timeline
 from sublight.report.views.trace import notes, row_title
 from sublight.trace.analysis import Analysis
 from sublight.trace.idle import IdleKind
@@ -39,6 +40,7 @@ def measured_blocks(gap: Gap, trace: Analysis) -> list[Block]:
             "muted",
         )
     )
+    blocks += step_timeline(trace, terminal=False)
     if trace.oddities:
         items = tuple(Cell(f"{o.ns / 1e6:,.2f} ms: {o.title}. {o.evidence}.") for o in trace.oddities)
         blocks += [Heading("What is odd"), Listing(items)]
@@ -81,9 +83,11 @@ def _advice(number: int, remedy: Remedy) -> str:
 
 def rows_table(gap: Gap, trace: Analysis) -> Table:
     """Exposed times and idle sum to the wall time of the traced step; the floor column to the floor."""
+    reached = any(row.attainable_s is not None for row in gap.rows)
     columns = (
         Column("row"),
         Column("floor ms", "right"),
+        *([Column("attainable ms", "right", 1)] if reached else []),
         Column("exposed ms", "right"),
         Column("saved ms", "right"),
         Column("beside others ms", "right", 2),
@@ -91,29 +95,33 @@ def rows_table(gap: Gap, trace: Analysis) -> Table:
         Column("calls", "right", 3),
         Column("by", "left", 2, least=30),
     )
-    lines = [_row(row) for row in gap.rows]
+    lines = [_row(row, reached) for row in gap.rows]
     breakdown = trace.breakdown
     for overlap in breakdown.overlaps:
         title = "both: " + " + ".join(row_title(name) for name in overlap.rows)
-        lines.append(_time_line(title, overlap.ns, ""))
+        lines.append(_time_line(title, overlap.ns, "", reached=reached))
     for idle in breakdown.idle:
-        lines.append(_time_line(_IDLE[idle.kind], idle.ns, f"{idle.ns / 1e6:,.3f}", show_count(idle.gaps)))
+        lines.append(
+            _time_line(_IDLE[idle.kind], idle.ns, f"{idle.ns / 1e6:,.3f}", show_count(idle.gaps), reached=reached)
+        )
     floor = sum(r.floor_s or 0.0 for r in gap.rows)
     total = [
         Cell("step", "strong"),
         Cell(show_ms(floor, 3), "strong"),
+        *([Cell(show_ms(sum(r.attainable_s or r.floor_s or 0.0 for r in gap.rows), 3), "strong")] if reached else []),
         Cell(f"{breakdown.wall_ns / 1e6:,.3f}", "strong"),
     ]
     rest = [Cell(""), Cell(""), Cell(f"{trace.kernel_ns / 1e6:,.3f}"), Cell(show_count(trace.step.kernels)), Cell("")]
     lines.append(Line((*total, *rest), "total"))
-    return Table(columns, tuple(lines))
+    return Table(columns, tuple(lines), caption=f"attainable: {gap.attainable_source}" if reached else "")
 
 
-def _row(row: MeasuredRow) -> Line:
+def _row(row: MeasuredRow, reached: bool) -> Line:
     return Line(
         (
             Cell(row_title(row.id), "warn" if row.id == "unknown" else "plain"),
             Cell("" if row.floor_s is None else show_ms(row.floor_s, 3)),
+            *([Cell("" if row.attainable_s is None else show_ms(row.attainable_s, 3))] if reached else []),
             Cell(show_ms(row.exposed_s, 3) if row.calls else "not seen", "plain" if row.calls else "muted"),
             Cell(show_ms(row.saved_s, 3) if row.saved_s else ""),
             Cell(show_ms(row.overlapped_s, 3) if row.overlapped_s else ""),
@@ -124,8 +132,9 @@ def _row(row: MeasuredRow) -> Line:
     )
 
 
-def _time_line(title: str, ns: int, saved: str, calls: str = "") -> Line:
-    cells = [Cell(title), Cell(""), Cell(f"{ns / 1e6:,.3f}"), Cell(saved), Cell(""), Cell(""), Cell(calls), Cell("")]
+def _time_line(title: str, ns: int, saved: str, calls: str = "", *, reached: bool) -> Line:
+    blank = [Cell(""), Cell("")] if reached else [Cell("")]
+    cells = [Cell(title), *blank, Cell(f"{ns / 1e6:,.3f}"), Cell(saved), Cell(""), Cell(""), Cell(calls), Cell("")]
     return Line(tuple(cells))
 
 

@@ -14,6 +14,7 @@ from sublight.report.blocks import (
     Paragraph,
     Table,
 )
+from sublight.report.views.stepline import step_timeline
 from sublight.rows import ROWS
 from sublight.trace.analysis import Analysis
 from sublight.trace.idle import IdleKind
@@ -39,6 +40,7 @@ def trace_document(analysis: Analysis) -> Document:
         *notes(analysis),
         Heading("Where the step goes"),
         rows_table(analysis),
+        *step_timeline(analysis),
         *findings(analysis),
         Heading("Kernels"),
         kernels_table(analysis),
@@ -60,7 +62,7 @@ def headline(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
     wall = breakdown.wall_ns
     walls = analysis.steps.wall_ns
     spread = ""
-    if walls is not None:
+    if walls is not None and walls.count > 1:
         spread = f"p10 {show_time(walls.p10 * 1e-9)}, p90 {show_time(walls.p90 * 1e-9)} of {walls.count} steps"
     return (
         ("step, start to start", show_time(wall * 1e-9), spread),

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from sublight.errors import InputFileError, near_misses
+from sublight.files import read_small_file
 from sublight.records import Evidence, Figure
 
 Status = Literal[
@@ -30,7 +31,7 @@ STATUS: dict[str, tuple[Evidence, str]] = {
     "data sheet": (Evidence.DATA_SHEET, ""),
     "official": (Evidence.DATA_SHEET, "the maker's documentation"),
     "measured": (Evidence.PUBLISHED, ""),
-    "secondary": (Evidence.PUBLISHED, "from a third party's page"),
+    "secondary": (Evidence.PUBLISHED, "no data sheet was checked"),
     "well known": (Evidence.PUBLISHED, "no page of the maker was checked"),
     "derived": (Evidence.COMPUTED, ""),
     "uncertain": (Evidence.UNCERTAIN, ""),
@@ -73,11 +74,10 @@ def source_text(source: str, sources: Mapping[str, str]) -> str:
 
 def read_toml(path: Path, asked: str, hint: str) -> dict[str, Any]:
     """A TOML file as a dict. Raises InputFileError."""
+    data = read_small_file(path, asked, hint)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputFileError(asked, error.strerror or str(error), hint) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return tomllib.loads(data.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputFileError(asked, f"it is not TOML: {error}", hint) from None
 
 

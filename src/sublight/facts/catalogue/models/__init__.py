@@ -61,11 +61,12 @@ def model_names() -> list[str]:
 
 
 def catalogue_model(name: str) -> CatalogueModel:
-    """An entry by its exact name. Raises UnknownNameError with the near misses."""
+    """An entry by its name, in upper or lower case. Raises UnknownNameError with the near misses."""
+    asked, name = name, name.strip().lower()
     names = model_names()
     if name not in names:
         raise UnknownNameError(
-            "model", name, names, "the path of the model's config.json; `sublight limit --list` names those built in"
+            "model", asked, names, "the path of the model's config.json; `sublight limit --list` names those built in"
         )
     file = _read(name)
     config = _written_out(_inherited(file))

@@ -1,0 +1,70 @@
+"""What a row can reach on this very card: as a benchmark measured it, or at the card's measured read rates."""
+
+from pathlib import Path
+
+import msgspec
+
+from sublight.errors import InputFileError, UnknownNameError
+from sublight.facts.gpu import get_gpu
+from sublight.files import read_small_file
+from sublight.limits.decode import DecodeLimit
+
+_FORM = '{"gpu": "h200", "source": "how it was measured", "us_per_call": {"moe.experts": 22.9}}'
+
+
+class Attainable(msgspec.Struct, frozen=True):
+    """Seconds a step by row, and where they come from."""
+
+    rows: dict[str, float]
+    source: str
+
+
+class _Bench(msgspec.Struct, forbid_unknown_fields=True):
+    us_per_call: dict[str, float]
+    gpu: str | None = None
+    source: str = ""
+
+
+def at_read_rates(limit: DecodeLimit) -> Attainable | None:
+    """One launch a row and layer, each at the measured time of a read of its size; None where nobody measured it."""
+    rows = {r.id: r.practical_s for r in limit.rows if r.stage == "main" and r.practical_s is not None}
+    if not rows:
+        return None
+    curve = limit.totals.practical_s.source or "a prediction"
+    return Attainable(rows, f"one launch a row, at the read rates measured on this card: {curve}")
+
+
+def read_bench(path: Path, limit: DecodeLimit) -> Attainable:
+    """Kernel times of this card from a JSON file: microseconds a call, by row; a call is what `sublight limit` counts.
+
+    Raises:
+        InputFileError: not such a file, of another card, or faster than memory and arithmetic allow, which is what a
+            benchmark measures whose weights stay in cache from call to call.
+        UnknownNameError: a row that this step does not have.
+    """
+    asked = f"--bench {path}"
+    try:
+        bench = msgspec.json.decode(read_small_file(path, asked, _FORM), type=_Bench)
+    except msgspec.DecodeError as error:
+        raise InputFileError(asked, str(error), _FORM) from None
+    if bench.gpu is not None and get_gpu(bench.gpu).name != limit.gpu.name:
+        found = f"it was measured on {bench.gpu}, the step is one of {limit.gpu.name}"
+        raise InputFileError(asked, found, "times of the same card")
+    calls = {r.id: r.cost.calls for r in limit.rows if r.stage == "main"} | {c.id: c.calls for c in limit.collectives}
+    floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
+    rows = {}
+    for id_, each_us in bench.us_per_call.items():
+        if id_ not in calls:
+            raise UnknownNameError("row of this step", id_, calls)
+        seconds = each_us * 1e-6 * calls[id_]
+        if not 0 < seconds < 3600:
+            raise InputFileError(asked, f"{id_}: {each_us:g} us a call", "times above zero, in microseconds")
+        if seconds < floors.get(id_, 0.0):
+            floor_us = floors[id_] / calls[id_] * 1e6
+            raise InputFileError(
+                asked,
+                f"{id_}: {each_us:g} us a call, and its bytes alone take {floor_us:.3g} us from memory",
+                "a benchmark that reads other weights in each call, so that none are left in the L2 cache",
+            )
+        rows[id_] = seconds
+    return Attainable(rows, f"{path.name}: {bench.source}" if bench.source else path.name)
