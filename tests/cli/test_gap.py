@@ -179,3 +179,17 @@ def test_a_rate_under_speculation_counts_the_tokens_of_a_step(sublight: Sublight
     plain = words(sublight(*SERVER, "--measured", "20ms", "--claimed-floor", "10ms").out)
     assert "50 tok/s is one request's rate, one over the step time" in plain
     assert "one request's rate" not in words(sublight(*drafted).out)
+
+
+@pytest.mark.parametrize(("text", "ms"), [("1e2 tok/s", 10.0), ("1,000 tok/s", 1.0), ("50tokens/s", 20.0)])
+def test_rates_as_people_write_them(sublight: Sublight, text: str, ms: float) -> None:
+    done = sublight("gap", "glm-5-nvfp4", "--gpus", "8xh200", "--measured", text, "--json")
+    assert json.loads(done.out)["record"]["measured_s"]["value"] == pytest.approx(ms * 1e-3)
+
+
+def test_a_terminal_names_what_the_pages_show(sublight: Sublight) -> None:
+    text, markdown = sublight("gap").out, sublight("gap", "--markdown").out
+    left_out = ["Kernels", "How the steps were found", "Over batch sizes"]
+    assert not [name for name in left_out if f"\n{name}\n" in text]
+    assert all(f"## {name}\n" in markdown for name in left_out)
+    assert "Left out here, shown by --html FILE and --markdown: Where the floor comes from, What the" in text

@@ -82,17 +82,22 @@ _FORMATS = {
 }
 
 
+_RATE = re.compile(
+    r"\s*([0-9]+(?:[_,][0-9]{3})*(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|[0-9.]+)\s*tok(?:en)?s?\s*/\s*s\s*", re.IGNORECASE
+)
+
+
 def rate_or_time_s(text: str, what: str, per_step: float = 1.0) -> float:
     """Seconds of a step from a time ("97ms") or from a rate of one request ("10.36 tok/s").
 
     Args:
         per_step: tokens that one request gains a step; 1 without speculation.
     """
-    match = re.fullmatch(r"\s*([0-9.]+)\s*(?:tok(?:en)?s?)\s*/\s*s\s*", text, re.IGNORECASE)
+    match = _RATE.fullmatch(text)
     if match is None:
         return _plausible(parse_time_s(text, what), text, what)
     try:
-        rate = float(match[1])
+        rate = float(match[1].replace("_", "").replace(",", ""))
     except ValueError:
         rate = 0.0
     if not 0 < rate < float("inf"):

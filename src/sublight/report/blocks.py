@@ -214,9 +214,17 @@ class Timeline(msgspec.Struct, frozen=True, tag="timeline", omit_defaults=True):
 Block = Heading | Paragraph | Facts | Headline | Table | Listing | Note | Code | Bars | Waterfall | Curves | Timeline
 
 
-class Document(msgspec.Struct, frozen=True):
-    """A page. `title` names it; `footer` says what wrote it and from what."""
+class Document(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A page. `title` names it; `footer` says what wrote it and from what.
+
+    `more` comes behind `blocks` on a page and in Markdown; a terminal names its headings and leaves it out.
+    """
 
     title: str
     blocks: tuple[Block, ...]
     footer: str = ""
+    more: tuple[Block, ...] = ()
+
+    @property
+    def whole(self) -> tuple[Block, ...]:
+        return (*self.blocks, *self.more)

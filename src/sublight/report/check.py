@@ -18,7 +18,7 @@ LARGEST = (
 
 def check(document: Document) -> None:
     """Raises ValueError for the first chart that cannot be drawn honestly."""
-    for block in document.blocks:
+    for block in document.whole:
         match block:
             case Bars():
                 _check_bars(block)

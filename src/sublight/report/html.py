@@ -52,9 +52,9 @@ def render_html(document: Document) -> str:
         ValueError: a chart's numbers are not what it claims (`check`).
     """
     check(document)
-    parts = [_part(block, index) for index, block in enumerate(document.blocks)]
+    parts = [_part(block, index) for index, block in enumerate(document.whole)]
     headings = [part for part in parts if isinstance(part.block, Heading) and part.block.level < 3]
-    return _page(any(isinstance(block, Timeline) for block in document.blocks)).render(
+    return _page(any(isinstance(block, Timeline) for block in document.whole)).render(
         title=document.title,
         footer=document.footer,
         parts=parts,

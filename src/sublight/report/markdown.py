@@ -51,7 +51,7 @@ def render_markdown(document: Document) -> str:
         ValueError: a chart's numbers are not what it claims (`check`).
     """
     check(document)
-    parts = [f"# {escape(document.title)}", *("\n".join(_block(block)) for block in document.blocks)]
+    parts = [f"# {escape(document.title)}", *("\n".join(_block(block)) for block in document.whole)]
     if document.footer:
         parts += ["---", _opening(document.footer)]
     return "\n\n".join(part for part in parts if part) + "\n"

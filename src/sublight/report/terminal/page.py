@@ -39,6 +39,12 @@ def lay_out(document: Document, screen: Screen) -> Iterator[Text]:
             yield Text()
         yield from draw(block, screen)
         under_heading = isinstance(block, Heading)
+    left_out = dict.fromkeys(block.text for block in document.more if isinstance(block, Heading))
+    if left_out:
+        yield Text()
+        yield from plain(
+            f"Left out here, shown by --html FILE and --markdown: {', '.join(left_out)}.", "muted"
+        ).wrapped(screen.prose)
     if document.footer:
         yield Text()
         yield from plain(document.footer, "muted").wrapped(screen.prose)

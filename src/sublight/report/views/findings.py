@@ -55,7 +55,7 @@ def findings_document(found: Findings) -> Document:
     blocks += [Note(f"Left out: {reason}", "warn") for reason in found.left_out]
     if found.latest is not None:
         newest = gap_document(found.latest)
-        blocks += [Heading("The newest gap"), *newest.blocks]
+        blocks += [Heading("The newest gap"), *newest.whole]
     return Document(found.title, tuple(blocks), "Sublight: findings of a campaign")
 
 

@@ -37,8 +37,12 @@ from sublight.rows import ROWS
 from sublight.units import show_ms, show_percent, show_ratio, show_time
 
 
-def gap_document(gap: Gap) -> Document:
-    """Answer first; then the rows, the claims, the way from the naive number, and the next measurements."""
+def gap_document(gap: Gap, beside: bool = False) -> Document:
+    """Answer first; then the rows, the claims, the way from the naive number, and the next measurements.
+
+    Args:
+        beside: it is shown beside another one: what its floor comes from is left to the pages as well.
+    """
     limit = gap.limit
     blocks: list[Block] = [Paragraph(subject(limit), "muted"), Headline(_headline(gap)), *_standing(gap)]
     if gap.trace is not None:
@@ -65,7 +69,7 @@ def gap_document(gap: Gap) -> Document:
     blocks += _parts_together(gap)
     if gap.steps:
         blocks += [Heading("What to measure next"), *_next(gap)]
-    blocks += [
+    origin: list[Block] = [
         Heading("Where the floor comes from"),
         model_facts(limit),
         floor_waterfall(limit),
@@ -75,20 +79,26 @@ def gap_document(gap: Gap) -> Document:
         assumptions(limit),
         *findings(limit),
     ]
-    if len(gap.points) > 1:
-        blocks += sweep_blocks(gap.points, limit)
+    more: list[Block] = []
     if gap.beside is not None:
-        other = gap_document(gap.beside)
-        blocks += [Heading(other.title, 1), *other.blocks, Paragraph(f"{gap.beside.source}.", "muted")]
+        other = gap_document(gap.beside, beside=True)
+        blocks += [*origin, Heading(other.title, 1), *other.blocks, Paragraph(f"{gap.beside.source}.", "muted")]
+        more += other.more
+    elif beside:
+        more += origin
+    else:
+        blocks += origin
     if gap.trace is not None:
-        blocks += [
+        more += [
             Heading("Kernels"),
             kernels_table(gap.trace),
             Heading("How the steps were found"),
             steps_facts(gap.trace),
         ]
+    if len(gap.points) > 1:
+        more += sweep_blocks(gap.points, limit)
     footer = "Sublight: the floor is computed; the measured time is as given"
-    return Document(gap.title, tuple(blocks), f"{footer}. {gap.source}" if gap.source else footer)
+    return Document(gap.title, tuple(blocks), f"{footer}. {gap.source}" if gap.source else footer, tuple(more))
 
 
 def _headline(gap: Gap) -> tuple[tuple[str, str, str], ...]:

@@ -14,7 +14,7 @@ from sublight.units import show_ms
 def sweep_document(sweep: Sweep) -> Document:
     """The first limit in full, then the totals over batch sizes."""
     first = limit_document(sweep.first)
-    return Document(first.title, (*first.blocks, *sweep_blocks(sweep.points, sweep.first)), first.footer)
+    return Document(first.title, (*first.whole, *sweep_blocks(sweep.points, sweep.first)), first.footer)
 
 
 def sweep_blocks(points: tuple[Point, ...], first: DecodeLimit) -> list[Block]:
