@@ -146,8 +146,8 @@ def _routing(path: str | None) -> Routing:
         counts = msgspec.json.decode(data, type=list[float])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputFileError(asked, str(error), hint) from None
-    if not counts or min(counts) < 0 or sum(counts) <= 0:
-        raise InputFileError(asked, "counts have to be zero or more, with a sum above zero", hint)
+    if not counts:  # no counts mean uniform routing to `Routing`, and nobody who gives a file means that
+        raise InputFileError(asked, "it holds no counts", hint)
     return Routing(tuple(counts), Path(path).name)
 
 

@@ -145,7 +145,13 @@ class MedianBreakdown(msgspec.Struct, frozen=True):
 
 def break_down(trace: Trace, step: Step, labels: Labels) -> Breakdown:
     """One step, taken apart."""
-    return _Parts((step,), labels, timeline(trace, step.device, step.process)).breakdown(0)
+    return break_down_each(trace, (step,), labels)[0]
+
+
+def break_down_each(trace: Trace, steps: Sequence[Step], labels: Labels) -> tuple[Breakdown, ...]:
+    """Steps of one device, each taken apart; the order of the device's work is made out once for all."""
+    line = timeline(trace, steps[0].device, steps[0].process)
+    return tuple(_Parts((step,), labels, line).breakdown(0) for step in steps)
 
 
 def median_breakdown(trace: Trace, steps: Steps, labels: Labels) -> MedianBreakdown | None:

@@ -39,11 +39,6 @@ class LayerPlan(msgspec.Struct, frozen=True):
     def at(self, place: Place) -> tuple[Product, ...]:
         return tuple(p for p in self.products if p.place == place)
 
-    @property
-    def mlp_rows(self) -> frozenset[str]:
-        """Rows of the layer's MLP half that it has at all: what a dense kernel there can be."""
-        return frozenset(p.row for p in self.products if p.place == "mlp")
-
 
 class Plan(msgspec.Struct, frozen=True):
     """All layers of a step in order, and the products after the last.

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from sublight.errors import UsageError
-from sublight.trace.breakdown import Breakdown, break_down
+from sublight.trace.breakdown import Breakdown, break_down_each
 from sublight.trace.events import Trace
 from sublight.trace.idle import IdleKind
 from sublight.trace.labels import Labels
@@ -51,7 +51,7 @@ def sample(trace: Trace, steps: Steps | Sequence[Step], labels: Labels, title: s
     chosen = [every[place] for place in np.unique(np.linspace(0, len(every) - 1, _MOST_STEPS).astype(int)).tolist()]
     return Sample(
         title,
-        tuple(break_down(trace, step, labels) for step in chosen),
+        break_down_each(trace, chosen, labels),
         kernels_of(trace, chosen, labels),
         find_layers(trace, chosen[len(chosen) // 2], labels),
         len(every),

@@ -1,7 +1,7 @@
 """The document of a decode limit."""
 
 from sublight.limits.decode import DecodeLimit
-from sublight.report.blocks import Bar, Bars, Block, Document, Heading, Headline, Paragraph, Segment
+from sublight.report.blocks import Bar, Bars, Block, Document, Heading, Headline, Segment
 from sublight.report.views.common import (
     assumptions,
     does_not_fit,
@@ -96,8 +96,3 @@ def bytes_by_module(limit: DecodeLimit) -> Bars:
         for group, parts in groups.items()
     )
     return Bars("Read by one rank in a step, MB", tuple(series), bars)
-
-
-def one_line(limit: DecodeLimit) -> Paragraph:
-    """What it is, for a page that goes on to something else."""
-    return Paragraph(subject(limit), "muted")
