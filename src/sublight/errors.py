@@ -5,6 +5,7 @@ SublightError                    one clear sentence each for: what was asked, wh
 ├── UnknownNameError             a name that no catalogue has; the near misses are named
 ├── InputFileError               a file or folder that cannot be read as what it was given as
 │   └── ConfigError              a model configuration that lacks, contradicts, or garbles a field
+├── HostError                    a machine that could not be asked: no such host, refused, no answer, key or login
 └── RecordError                  a saved record that is not one, or is newer than this program
 
 The command line prints the three sentences and leaves with the class's `exit_code`; nothing else maps errors to codes.
@@ -41,6 +42,10 @@ class InputFileError(SublightError):
 
 class ConfigError(InputFileError):
     """A model configuration that lacks, contradicts, or garbles a field."""
+
+
+class HostError(SublightError):
+    """A machine that could not be asked. What a command on it did is no error but an answer."""
 
 
 class RecordError(SublightError):

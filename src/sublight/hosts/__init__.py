@@ -1,0 +1,1 @@
+"""The one door to other machines: everything Sublight knows of a machine it asked with `Host.run`."""
