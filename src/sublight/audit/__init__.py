@@ -1,0 +1,1 @@
+"""Which kernel backends really work here: asked rung by rung, with proof for each answer."""

@@ -1,0 +1,89 @@
+"""The ladder: eight questions about a backend, each with its own answer and proof. No rung stands for another.
+
+declared -> reachable -> installed -> importable -> capable -> executed -> correct -> fast
+
+A backend works here when every rung passes. The first rung that fails is its verdict; rungs above it are answered as
+far as they can be, because "not reachable, and would not run either" is worth more than the first half. A question
+nobody could answer is "not known" with the reason, and never counts as a pass.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Rung(StrEnum):
+    DECLARED = "declared"
+    REACHABLE = "reachable"
+    INSTALLED = "installed"
+    IMPORTABLE = "importable"
+    CAPABLE = "capable"
+    EXECUTED = "executed"
+    CORRECT = "correct"
+    FAST = "fast"
+
+
+class Answer(StrEnum):
+    PASS = "pass"  # noqa: S105 - an answer, no secret
+    FAIL = "fail"
+    NOT_KNOWN = "not known"
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """Where an answer was read.
+
+    Attributes:
+        kind: "source" (a line of code), "distribution" (package metadata), "file" (a shipped object), "command",
+            "import", "log", "trace", "catalogue".
+        where: "sglang/srt/layers/moe/utils.py:57", "sgl-kernel 0.3.21", "nvcc --version", "server.log:412".
+        text: what stands there, shortened to what proves the answer.
+    """
+
+    kind: str
+    where: str
+    text: str
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One rung of one backend. `why` says in a sentence what was found; `hint` what to try when the answer is no."""
+
+    rung: Rung
+    answer: Answer
+    why: str
+    proofs: tuple[Proof, ...] = ()
+    hint: str = ""
+
+
+def passed(rung: Rung, why: str, *proofs: Proof) -> Step:
+    return Step(rung, Answer.PASS, why, proofs)
+
+
+def failed(rung: Rung, why: str, *proofs: Proof, hint: str) -> Step:
+    return Step(rung, Answer.FAIL, why, proofs, hint)
+
+
+def unknown(rung: Rung, why: str, *proofs: Proof, hint: str = "") -> Step:
+    return Step(rung, Answer.NOT_KNOWN, why, proofs, hint)
+
+
+class Ladder(msgspec.Struct, frozen=True, kw_only=True):
+    """One backend of one engine.
+
+    Attributes:
+        area: what it is a backend of: "moe", "fp4-gemm", "attention", "all-reduce".
+        name: as the engine's command line (or its enum, where the command line does not know it) spells it.
+        flag: what selects it: "--moe-runner-backend flashinfer_cutlass".
+        destination: the kernel that really runs for this target when it is asked for, "" when not known.
+        steps: one a rung, in the order of `Rung`.
+    """
+
+    area: str
+    name: str
+    flag: str
+    destination: str = ""
+    steps: tuple[Step, ...]
+
+    @property
+    def verdict(self) -> Step | None:
+        """The first rung that fails; None when none does."""
+        return next((step for step in self.steps if step.answer is Answer.FAIL), None)
