@@ -100,7 +100,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class Engine(Protocol):
-    """One engine. Each method reads lazily; where a version's layout is new to it the answer is "not known", and why."""
+    """One engine. Each method reads lazily; what a version lays out in a new way is "not known", and why."""
 
     name: str
     package: str  # top-level import name
