@@ -6,6 +6,7 @@ SublightError                    one clear sentence each for: what was asked, wh
 ├── InputFileError               a file or folder that cannot be read as what it was given as
 │   └── ConfigError              a model configuration that lacks, contradicts, or garbles a field
 ├── HostError                    a machine that could not be asked: no such host, refused, no answer, key or login
+├── KernelError                  a problem or a tensor that no kernel here can take; the dimension is named
 └── RecordError                  a saved record that is not one, or is newer than this program
 
 The command line prints the three sentences and leaves with the class's `exit_code`; nothing else maps errors to codes.
@@ -46,6 +47,10 @@ class ConfigError(InputFileError):
 
 class HostError(SublightError):
     """A machine that could not be asked. What a command on it did is no error but an answer."""
+
+
+class KernelError(SublightError):
+    """A problem that no kernel fits, or a tensor that is not what its problem says; names the dimension."""
 
 
 class RecordError(SublightError):

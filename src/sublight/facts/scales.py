@@ -84,14 +84,14 @@ def _unusable(values: dict[str, float]) -> Iterable[Finding]:
     for name, value in values.items():
         module, _, leaf = name.rpartition(".")
         projections.setdefault(leaf, set()).add(tail(module))
-        problem = _problem(value)
+        problem = scale_problem(value)
         if problem:
             found.setdefault((leaf, problem), []).append(module)
     for (leaf, problem), modules in sorted(found.items()):
         yield _unsound(leaf, modules, problem, projections[leaf])
 
 
-def _problem(value: float) -> str:
+def scale_problem(value: float) -> str:
     """Why a scale cannot be meant; "" for a sound one. Kernels multiply with it or with its reciprocal."""
     if isnan(value):
         return "nan"
@@ -126,7 +126,7 @@ def _unequal_halves(values: dict[str, float]) -> Iterable[Finding]:
                 if name.endswith(ending):
                     module = name.removesuffix(ending)
                     other = values.get(f"{module}.{second}.{leaf}", value)
-                    if not (_problem(value) or _problem(other)) and abs(value - other) > 1e-8 + 1e-5 * other:
+                    if not (scale_problem(value) or scale_problem(other)) and abs(value - other) > 1e-8 + 1e-5 * other:
                         unequal.append(module)
             if unequal:
                 text = f"{places(unequal)}: {leaf} of {first} and {second} differ"
@@ -151,7 +151,7 @@ def _convention(values: dict[str, float]) -> Iterable[Finding]:
         module, _, leaf = name.rpartition(".")
         # Per-tensor FP8 has an activation scale of this name too, amax / 448, which large activations lift above 1.
         is_fp8 = leaf == "weight_scale" or (leaf == "input_scale" and f"{module}.weight_scale" in values)
-        if not is_fp8 and not _problem(value):
+        if not is_fp8 and not scale_problem(value):
             by_leaf.setdefault(leaf, []).append(value)
     for leaf, sound in sorted(by_leaf.items()):
         median = sorted(sound)[len(sound) // 2]
