@@ -1,0 +1,163 @@
+"""Outline: the module level of a file without the insides of its functions and classes, and what each name there is.
+
+Whoever asks whether a name exists, or what importing a module runs into, does not need the bodies. Leaving them out
+before parsing makes generated kernel modules of several hundred kilobytes cheap. Line numbers stay those of the file.
+"""
+
+import ast
+import re
+import warnings
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from sublight.audit.source.tree import Module
+
+# A function or class that starts in the first column, up to the next line that starts there with something else than a
+# closing bracket (the end of a long signature) or a comment.
+_BLOCK = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)[^\n]*\n(?:[ \t)\]}#][^\n]*\n|\n)*", re.MULTILINE)
+
+_outlines: "WeakKeyDictionary[Module, ast.Module]" = WeakKeyDictionary()
+_bindings: "WeakKeyDictionary[Module, dict[str, list[Binding]]]" = WeakKeyDictionary()
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """One statement of the module level that gives a name its value.
+
+    Attributes:
+        node: FunctionDef or ClassDef (empty: read the full tree for its body), Import, ImportFrom, Assign, ...
+        target: what the name stands for when the statement is an import: "package.module.name" or a module's name.
+        value: the expression, when it is an assignment.
+        conditions: tests of the `if` statements around it, from the outside in; those of an else are negated.
+        guard: line of the `try` or `with suppress` around it, whose failure loses the name; 0 for none.
+        fallback: whether it stands in an `except` of such a `try`.
+    """
+
+    node: ast.stmt
+    target: str = ""
+    value: ast.expr | None = None
+    conditions: tuple[str, ...] = ()
+    guard: int = 0
+    fallback: bool = False
+
+
+def _emptied(match: re.Match[str]) -> str:
+    block = match.group(0)
+    if block.count('"""') % 2 or block.count("'''") % 2:
+        raise ValueError("a string of the block goes on beyond it")
+    kind = "class" if block.startswith("class") else "def"
+    head = f"class {match.group(1)}: pass" if kind == "class" else f"def {match.group(1)}(): pass"
+    return head + "\n" * block.count("\n")
+
+
+def outline(module: Module) -> ast.Module:
+    """The statements of the module level. Where a file does not lend itself to shortening it is the full tree."""
+    if module not in _outlines:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _outlines[module] = ast.parse(_BLOCK.sub(_emptied, module.text))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            _outlines[module] = module.tree
+    return _outlines[module]
+
+
+def swallows_import_error(expression: ast.expr | None) -> bool:
+    """Whether an `except` or `suppress` of this catches a failing import."""
+    if expression is None:
+        return True
+    if isinstance(expression, ast.Tuple):
+        return any(swallows_import_error(item) for item in expression.elts)
+    name = expression.attr if isinstance(expression, ast.Attribute) else getattr(expression, "id", "")
+    return name in ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
+
+
+def is_suppress(statement: ast.With | ast.AsyncWith) -> bool:
+    """Whether it is `with contextlib.suppress(ImportError)` or the like."""
+    for item in statement.items:
+        call = item.context_expr
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("suppress"):
+            return any(swallows_import_error(argument) for argument in call.args)
+    return False
+
+
+def is_type_checking(test: ast.expr) -> bool:
+    """`if TYPE_CHECKING`: what stands there is not executed."""
+    return ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+class _Collector:
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.found: dict[str, list[Binding]] = {}
+
+    def add(self, name: str, binding: Binding) -> None:
+        self.found.setdefault(name, []).append(binding)
+
+    def body(self, body: list[ast.stmt], conditions: tuple[str, ...], guard: int, fallback: bool) -> None:
+        for node in body:
+            self.statement(node, conditions, guard, fallback)
+
+    def statement(self, node: ast.stmt, conditions: tuple[str, ...], guard: int, fallback: bool) -> None:
+        context = {"conditions": conditions, "guard": guard, "fallback": fallback}
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            self.add(node.name, Binding(node, **context))  # type: ignore[arg-type]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            self.imported(node, context)
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            self.assigned(node, context)
+        elif isinstance(node, ast.If):
+            if not is_type_checking(node.test):
+                test = ast.unparse(node.test)
+                self.body(node.body, (*conditions, test), guard, fallback)
+                conditions = (*conditions, f"not ({test})")
+            self.body(node.orelse, conditions, guard, fallback)
+        elif isinstance(node, ast.Try):
+            catching = [handler for handler in node.handlers if swallows_import_error(handler.type)]
+            self.body(node.body, conditions, node.lineno if catching else guard, fallback)
+            for handler in node.handlers:
+                self.body(handler.body, conditions, guard, True)
+            self.body(node.orelse + node.finalbody, conditions, guard, fallback)
+        elif isinstance(node, ast.With):
+            self.body(node.body, conditions, node.lineno if is_suppress(node) else guard, fallback)
+        elif isinstance(node, ast.For | ast.While):
+            self.body(node.body, (*conditions, f"loop at line {node.lineno}"), guard, fallback)
+
+    def imported(self, node: ast.Import | ast.ImportFrom, context: dict[str, object]) -> None:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                target = alias.name if alias.asname else alias.name.partition(".")[0]
+                self.add(alias.asname or target, Binding(node, target, **context))  # type: ignore[arg-type]
+            return
+        base = absolute(self.module, node)
+        for alias in node.names:
+            name = alias.asname or alias.name
+            self.add(name, Binding(node, base if name == "*" else f"{base}.{alias.name}", **context))  # type: ignore[arg-type]
+
+    def assigned(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, context: dict[str, object]) -> None:
+        if node.value is None:
+            return
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            for item in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+                if isinstance(item, ast.Name):
+                    value = node.value if item is target else None
+                    self.add(item.id, Binding(node, "", value, **context))  # type: ignore[arg-type]
+
+
+def absolute(module: Module, node: ast.ImportFrom) -> str:
+    """The full name of the module that a `from ... import` of `module` means."""
+    if not node.level:
+        return node.module or ""
+    parts = module.name.split(".")
+    kept = parts[: len(parts) - node.level + (1 if module.is_package else 0)]
+    return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def bindings(module: Module) -> dict[str, list[Binding]]:
+    """Every name of the module level, with each statement that binds it, in order; star imports under "*"."""
+    if module not in _bindings:
+        collector = _Collector(module)
+        collector.body(outline(module).body, (), 0, False)
+        _bindings[module] = collector.found
+    return _bindings[module]
