@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from sublight.trace.breakdown import _Parts, break_down
 from sublight.trace.events import Kind, Trace
-from sublight.trace.idle import IdleKind, timeline
+from sublight.trace.idle import IdleKind
 from sublight.trace.labels import Labels, label
 from sublight.trace.phases import Phase
 from sublight.trace.steps import Step
+from sublight.trace.timeline import Timeline
 
 from .small import Small
 from .test_breakdown import Said
@@ -115,7 +116,7 @@ def test_steps_taken_apart_together_are_as_alone(trace: Trace, cuts: list[int]) 
         Step(place, begin, end, 0, len(trace.gpu), 0, Phase.DECODE, replayed=False)
         for place, (begin, end) in enumerate(zip(cuts[::2], cuts[1::2], strict=False))
     ]
-    together = _Parts(steps, labels, timeline(trace, steps[0].device, steps[0].process))
+    together = _Parts(steps, labels, Timeline(trace, steps[0].device, steps[0].process))
     assert [together.breakdown(place) for place in range(len(steps))] == [
         break_down(trace, step, labels) for step in steps
     ]

@@ -56,7 +56,7 @@ def test_one_row_may_hold_what_has_it_and_what_is_only_of_that_kind() -> None:
     says = {"argmax": Said("sampling", "compute", "sampling"), "top_p": Said("sampling", "compute")}
     labels = label(trace_of("argmax", "top_p").trace(), says.__getitem__)
     number, names = labels.shown()
-    assert (number.tolist(), names) == ([0, 0], ("sampling",))
+    assert (list(number), names) == ([0, 0], ("sampling",))
 
 
 def test_more_rows_than_a_byte_counts() -> None:

@@ -1,10 +1,14 @@
 """Memory does not grow with the file: what is held of the text at any time stays small."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from sublight.trace.read import read_trace
 from sublight.trace.window import Window
 
-from .samples import EPOCH_NS, LAYOUTS, Literal, Sample, found, kineto, names, read
+from .samples import EPOCH_NS, LAYOUTS, Literal, Sample, found, kineto, names, read, typical, write
 
 
 @pytest.fixture
@@ -70,3 +74,12 @@ def test_a_gpu_event_is_narrow() -> None:
     columns = (gpu.start, gpu.duration, gpu.name, gpu.kind, gpu.lane, gpu.correlation, gpu.node, gpu.launch)
     assert sum(column.itemsize for column in columns) <= 28
     assert trace.table_bytes == sum(column.nbytes for column in columns)
+
+
+def test_operators_are_counted_and_not_kept_where_nobody_asks_for_them(tmp_path: Path) -> None:
+    path = write(tmp_path, kineto(typical()))
+    everything, less = read_trace(path), read_trace(path, operators=False)
+    assert len(everything.ops) > 0
+    assert (len(less.ops), less.counts) == (0, everything.counts)
+    assert np.array_equal(less.gpu.start, everything.gpu.start)
+    assert less.table_bytes < everything.table_bytes

@@ -82,7 +82,7 @@ def _analysed(path: str, plan: Any, step: int | None, device: int | None) -> Any
     from sublight.trace.analysis import analyse
     from sublight.trace.read import read_trace
 
-    return analyse(read_trace(path), plan, step=step, device=device)
+    return analyse(read_trace(path, operators=False), plan, step=step, device=device)
 
 
 def _compared(files: tuple[str, ...], plan: Any) -> Any:
@@ -92,7 +92,8 @@ def _compared(files: tuple[str, ...], plan: Any) -> Any:
     first, second = map(Path, files)
     if first == second or (first.exists() and second.exists() and first.samefile(second)):
         raise UsageError("comparing two traces", f"both are {second}", "two files: before and after")
-    return compare_traces(read_trace(files[0]), read_trace(files[1]), plan)
+    one, other = (read_trace(file, operators=False) for file in files)
+    return compare_traces(one, other, plan)
 
 
 def _skew(files: tuple[str, ...]) -> Any:

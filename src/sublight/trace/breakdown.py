@@ -21,10 +21,11 @@ import numpy.typing as npt
 
 from sublight.rows import ROWS
 from sublight.trace.events import Ids, Trace
-from sublight.trace.idle import Idle, IdleKind, Integers, Timeline, idle_kinds, timeline
+from sublight.trace.idle import Idle, IdleKind, idle_kinds
 from sublight.trace.labels import Labels
 from sublight.trace.phases import Phase
 from sublight.trace.steps import Step, Steps
+from sublight.trace.timeline import Integers, Timeline
 
 _BITS = 63
 _EVENTS_AT_ONCE = 50_000
@@ -150,7 +151,7 @@ def break_down(trace: Trace, step: Step, labels: Labels) -> Breakdown:
 
 def break_down_each(trace: Trace, steps: Sequence[Step], labels: Labels) -> tuple[Breakdown, ...]:
     """Steps of one device, each taken apart; the order of the device's work is made out once for all."""
-    line = timeline(trace, steps[0].device, steps[0].process)
+    line = Timeline(trace, steps[0].device, steps[0].process)
     return tuple(_Parts((step,), labels, line).breakdown(0) for step in steps)
 
 
@@ -160,7 +161,7 @@ def median_breakdown(trace: Trace, steps: Steps, labels: Labels) -> MedianBreakd
         return None
     alike = steps.alike()
     names = labels.shown()[1]
-    line = timeline(trace, steps.device, steps.process)
+    line = Timeline(trace, steps.device, steps.process)
     exposed, idle, overlap, middle = [], [], [], None
     for some in _batches(alike):
         parts = _Parts(some, labels, line)
@@ -227,10 +228,12 @@ class _Parts:
         self._end = np.array([step.end_ns for step in steps], np.int64)
         shown, self.names = labels.shown()
         # What ended before the first step, or began after the last, needs no look.
-        runs_in = np.searchsorted(line.reached, self._begin[0], side="right")
-        begins_in, behind = np.searchsorted(line.start, [self._begin[0], self._end[-1]], side="left")
-        span = slice(int(min(runs_in, begins_in)), int(behind))
-        self._rows, self._start, self._stop = line.rows[span], line.start[span], line.end[span]
+        begins_in, behind = line.at_time(np.array([self._begin[0], self._end[-1]])).tolist()
+        first = min(line.running_at(int(self._begin[0])), begins_in)
+        # One more, which ends the last gap.
+        there = line.stretch(first, behind + 1)
+        inside = slice(behind - first)
+        self._rows, self._start, self._stop = there.rows[inside], there.start[inside], there.end[inside]
         self._part = shown[self._rows]
         segments = _segments(self._start, self._stop, self._part, self._begin, self._end)
         length = segments.end - segments.start
@@ -244,7 +247,9 @@ class _Parts:
         self.exposed = table(alone, segments.alone[alone], len(self.names), length[alone])
         self.overlap = table(several, segments.several[several], len(self._sets), length[several])
         idle = np.flatnonzero((segments.alone < 0) & (segments.several < 0))
-        kind, waited = idle_kinds(line, segments.start[idle], segments.end[idle], self._end[segments.step[idle]])
+        kind, waited = idle_kinds(
+            line.trace.calls, there, segments.start[idle], segments.end[idle], self._end[segments.step[idle]]
+        )
         self.idle = table(idle, kind, len(IdleKind), length[idle])
         self._waited = table(idle, kind, len(IdleKind), waited)
         self._gaps = table(idle, kind, len(IdleKind), np.ones_like(idle))

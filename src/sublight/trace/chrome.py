@@ -19,25 +19,33 @@ from sublight.trace.window import Window
 _MARK = b"\xef\xbb\xbf"
 
 
-def read_chrome(source: Source, repairs: RepairLog, *, python: bool = False, part_bytes: int = PART_BYTES) -> Trace:
+def read_chrome(
+    source: Source,
+    repairs: RepairLog,
+    *,
+    operators: bool = True,
+    python: bool = False,
+    part_bytes: int = PART_BYTES,
+) -> Trace:
     """A trace from an open source.
 
     Args:
         source: recognised as JSON.
         repairs: where the source's decompression reports to.
+        operators: keep the operators.
         python: keep the Python functions too.
         part_bytes: how much of a plain file is worth a process of its own.
 
     Raises:
         InputFileError: the file holds no list of events.
     """
-    collector = Collector(repairs, python=python)
+    collector = Collector(repairs, operators=operators, python=python)
     outline = Outline(Window(source.blocks()), collector)
     outline.window.drop_mark(_MARK)
     processes = 1
     if outline.to_events():
         events = EventList(outline.window, collector)
-        parts = Parts(source, outline, events, part_bytes, python=python)
+        parts = Parts(source, outline, events, part_bytes, operators=operators, python=python)
         if parts:
             collector, processes = parts.read(outline)
         else:

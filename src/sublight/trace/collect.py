@@ -44,12 +44,14 @@ class Collector:
 
     Args:
         repairs: counts what was wrong.
+        operators: keep the operators.
         python: keep the Python functions too; there can be far more of them than of anything else.
     """
 
-    def __init__(self, repairs: RepairLog, *, python: bool = False) -> None:
+    def __init__(self, repairs: RepairLog, *, operators: bool = True, python: bool = False) -> None:
         self.python = python
-        self._table_of = {tag: table for tag, table in _TABLE_OF.items() if python or table != _PYTHON}
+        left_out = {*(() if operators else (_OPS,)), *(() if python else (_PYTHON,))}
+        self._table_of = {tag: table for tag, table in _TABLE_OF.items() if table not in left_out}
         self.gpu = Table(("start", "duration"), ("kind", "correlation"), ("name", "lane", "node", "launch"))
         # Number 0 of the nodes is "none", so that a row outside graphs can be seen without the table.
         self.gpu.numbering["node"][None]

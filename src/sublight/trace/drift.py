@@ -19,11 +19,11 @@ def slower_kernels(seen: Seen) -> Iterable[Oddity]:
     steps = [s for s in seen.steps.alike() if s.kernels == seen.step.kernels]
     if len(steps) < _STEPS:
         return
-    wanted = np.isin(seen.labels.kind, [i for i, kind in enumerate(seen.labels.kinds) if kind in _PRODUCTS])
+    product = np.array([kind in _PRODUCTS for kind in seen.labels.kinds], bool)
     sums = []
     for step in steps:
         numbers = events_of(seen.trace, step)
-        sums.append(int(seen.trace.gpu.duration[numbers[wanted[numbers]]].sum()))
+        sums.append(int(seen.trace.gpu.duration[numbers[product[seen.labels.kind[numbers]]]].sum()))
     third = len(sums) // 3
     first, last = sums[:third], sums[-third:]
     before, after = float(np.median(first)), float(np.median(last))

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sublight.trace.events import Calls, GpuEvents
+from sublight.trace.tables import is_sorted
 
 _LAUNCH = re.compile(r"(cuda|cu|hip)\w*(LaunchKernel|LaunchCooperativeKernel|GraphLaunch)")
 _GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch")
@@ -17,8 +18,7 @@ _BEGIN_CAPTURE, _END_CAPTURE = re.compile(r"\w*StreamBeginCapture"), re.compile(
 def call_of(gpu: GpuEvents, calls: Calls) -> npt.NDArray[np.int32]:
     """For each GPU row the row of `calls` that launched it, -1 where there is none."""
     found = np.full(len(gpu), -1, np.int32)
-    every = np.arange(len(calls), dtype=np.int32)
-    for rows, launcher in _joined(gpu, calls, every):
+    for rows, launcher in _joined(gpu, calls, np.arange(len(calls), dtype=np.int32)):
         found[rows] = launcher
     return found
 
@@ -54,16 +54,42 @@ def _joined(
     """Slices of the GPU rows, each with the wanted call of every row or -1. In slices, so that memory stays small."""
     if not len(wanted):
         return
-    keys = _Keys(gpu, calls)
-    call_keys = keys.of_calls(wanted)
-    order = np.argsort(call_keys, kind="stable")
-    call_keys, wanted = call_keys[order], wanted[order]
+    callers = Callers(gpu, calls, wanted)
     for low in range(0, len(gpu), _WINDOW):
         rows = slice(low, low + _WINDOW)
-        gpu_keys = keys.of_gpu(rows)
-        at = np.minimum(np.searchsorted(call_keys, gpu_keys), len(call_keys) - 1)
-        same = (call_keys[at] == gpu_keys) & (gpu.correlation[rows] > 0)
-        yield rows, np.where(same, wanted[at], np.int32(-1))
+        yield rows, callers.of(rows)
+
+
+class Callers:
+    """Finds the call that launched a GPU row.
+
+    Args:
+        gpu, calls: of one trace.
+        wanted: the rows of `calls` that are looked among; all of them unless given.
+    """
+
+    def __init__(self, gpu: GpuEvents, calls: Calls, wanted: npt.NDArray[np.int32] | None = None) -> None:
+        self._correlation = gpu.correlation
+        self._keys = _Keys(gpu, calls)
+        rows = np.arange(len(calls), dtype=np.int32) if wanted is None else wanted
+        keys = self._keys.of_calls(rows)
+        if is_sorted(keys):
+            self._sorted, self._rows = keys, rows
+        else:
+            order = np.argsort(keys, kind="stable").astype(np.int32)
+            self._sorted, self._rows = keys[order], rows[order]
+
+    def of(self, rows: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """The call of each of these GPU rows, -1 where there is none."""
+        keys = self._keys.of_gpu(rows)
+        if not len(self._sorted) or not len(keys):
+            return np.full(len(keys), -1, np.int32)
+        # All nodes of a replay share a call, so rows in a row mostly ask the same.
+        first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+        asked = keys[first]
+        at = np.minimum(np.searchsorted(self._sorted, asked), len(self._sorted) - 1)
+        same = (self._sorted[at] == asked) & (self._correlation[rows][first] > 0)
+        return np.repeat(np.where(same, self._rows[at], np.int32(-1)), np.diff(np.append(first, len(keys))))
 
 
 def _named(calls: Calls, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
@@ -100,7 +126,7 @@ class _Keys:
     def _numbers(processes: list[int]) -> npt.NDArray[np.int64]:
         return np.array(processes, np.int64) << 40
 
-    def of_gpu(self, rows: slice) -> npt.NDArray[np.int64]:
+    def of_gpu(self, rows: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self._gpu.correlation[rows].astype(np.int64) | self._of_lane[self._gpu.lane[rows]]
 
     def of_calls(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:

@@ -31,11 +31,21 @@ class Parts:
         outline: of the file, read up to its events.
         events: the list of events, not yet read.
         part_bytes: how much text is worth a process of its own.
+        operators: keep the operators.
         python: keep the Python functions too.
     """
 
-    def __init__(self, source: Source, outline: Outline, events: EventList, part_bytes: int, *, python: bool) -> None:
-        self._python = python
+    def __init__(
+        self,
+        source: Source,
+        outline: Outline,
+        events: EventList,
+        part_bytes: int,
+        *,
+        operators: bool,
+        python: bool,
+    ) -> None:
+        self._operators, self._python = operators, python
         self._parts: list[Part] = []
         path, size = source.plain_path, source.disk_bytes
         if path is None or size is None or path.is_fifo():
@@ -52,7 +62,16 @@ class Parts:
                 starts.append(start)
         stops: list[int | None] = [*starts[1:], None]
         self._parts = [
-            Part(str(path.resolve()), start, stop, events.separator, outline.bare, source.block_bytes, python)
+            Part(
+                path=str(path.resolve()),
+                start=start,
+                stop=stop,
+                separator=events.separator,
+                bare=outline.bare,
+                block_bytes=source.block_bytes,
+                python=python,
+                operators=operators,
+            )
             for start, stop in zip(starts, stops, strict=True)
         ]
 
@@ -74,10 +93,10 @@ class Parts:
                 worker.stop()
 
     def _joined(self, outline: Outline, workers: list[Worker]) -> tuple[Collector, int]:
-        collector = Collector(RepairLog(), python=self._python)
+        collector = self._collector()
         _, proven = read_part(self._parts[0], collector)
         if not proven:
-            collector = Collector(RepairLog(), python=self._python)
+            collector = self._collector()
             self._read_the_rest(0, collector, outline)
             return collector, 1
         for number, part in enumerate(self._parts[1:], 1):
@@ -88,6 +107,9 @@ class Parts:
             if part.stop is None:
                 outline.adopt(findings.members, findings.whole, findings.broken, findings.end, findings.cut_at)
         return collector, len(self._parts)
+
+    def _collector(self) -> Collector:
+        return Collector(RepairLog(), operators=self._operators, python=self._python)
 
     def _read_the_rest(self, number: int, collector: Collector, outline: Outline) -> None:
         last, _ = read_part(msgspec.structs.replace(self._parts[number], stop=None), collector)

@@ -17,12 +17,13 @@ that come a little earlier or later, and some steps of another sort in between d
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sublight.trace.events import Kind, Trace
-from sublight.trace.idle import Integers, Timeline
+from sublight.trace.events import Kind
+from sublight.trace.timeline import Integers, Numbers, Stretch, Timeline, call_times
 
 _TOLERANCE = 0.1
 _SHARE, _COVER, _CROSSING = 0.6, 0.4, 0.8
@@ -38,22 +39,32 @@ class Units:
 
     Attributes:
         token: what a unit is; equal for equal units.
-        shape: the same, and with which grid it ran.
+        grid: the number of the grid it ran with; 0 for replays.
         size: how many GPU events it holds.
         crosses: whether it copies to or from the host.
         main: whether it is a graph replay that is not small beside the largest.
         pause: how long the host waited before it launched the unit, or how long the device was idle before it.
     """
 
-    token: Integers
-    shape: Integers
-    size: Integers
+    token: Numbers
+    grid: Numbers
+    size: Numbers
     crosses: npt.NDArray[np.bool_]
     main: npt.NDArray[np.bool_]
     pause: Integers
 
     def __len__(self) -> int:
         return len(self.token)
+
+    def pairs(self) -> Integers:
+        """Which two units follow each other, for every unit but the last."""
+        width = int(self.token.max(initial=0)) + 1
+        pairs: Integers = self.token[:-1].astype(np.int64) * width + self.token[1:]
+        return pairs
+
+    def shapes(self, low: int, high: int) -> set[tuple[int, int]]:
+        """The different units of a stretch, with their grids."""
+        return set(zip(self.token[low:high].tolist(), self.grid[low:high].tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,35 +87,90 @@ class Period:
         return int(self.regular.sum()) - int((2 * self.sizes < self.size).sum())
 
 
-def units_of(trace: Trace, line: Timeline) -> tuple[Units, Integers]:
+def units_of(line: Timeline) -> tuple[Units, Integers]:
     """The sequence of units, and the place of each unit's first event."""
-    gpu = trace.gpu
-    name, replays = gpu.name[line.rows].astype(np.int64), int(line.replay.max(initial=0))
-    first = np.full(replays + 1, -1, np.int64)
-    first[line.replay[::-1]] = np.arange(len(line))[::-1]
-    at = np.sort(np.append(np.flatnonzero(line.replay == 0), first[1:]))
-    replay = line.replay[at]
-    in_graph = replay > 0
-    # Replays are equal if they hold equally many events, and equal sums of two odd weights of their names.
-    numbers = np.arange(len(gpu.names))
-    weights = (np.ones(len(numbers)), numbers * 7919 % 104_729, (numbers + 1) ** 2 * 6007 % 1_299_709)
-    sums = np.stack([np.bincount(line.replay, weight[name], replays + 1) for weight in weights])
-    graph = np.unique(sums[:, 1:], axis=1, return_inverse=True)[1].reshape(-1)
-    token = name[at]
-    token[in_graph] = len(gpu.names) + graph[replay[in_graph] - 1]
-    size = np.where(in_graph, sums[0].astype(np.int64)[replay], 1)
-    _weigh_whole_graphs(size, token, np.equal(gpu.kind[line.rows[at]], Kind.GRAPH), gpu.duration[line.rows[at]])
-    grids = {grid: number for number, grid in enumerate(dict.fromkeys(launch.grid for launch in gpu.launches))}
-    grid = np.array([grids[launch.grid] for launch in gpu.launches], np.int64)[gpu.launch[line.rows[at]]]
-    host_copy = np.array([bool(_HOST_COPY.search(name)) for name in gpu.names], bool)[name[at]]
-    return Units(
-        token=token,
-        shape=token * len(grids) + np.where(in_graph, 0, grid),
-        size=size,
-        crosses=host_copy & np.equal(gpu.kind[line.rows[at]], Kind.MEMCPY) & ~in_graph,
-        main=in_graph & (2 * size >= size[in_graph].max(initial=0)),
-        pause=_pauses(line)[at],
-    ), at
+    found = _Found(line)
+    for stretch in line.windows():
+        found.add(stretch)
+    return found.units()
+
+
+class _Found:
+    """Units as they are found, stretch by stretch: what is kept is as long as there are units, not events."""
+
+    def __init__(self, line: Timeline) -> None:
+        gpu = self._gpu = line.trace.gpu
+        self._calls = line.trace.calls
+        # How long the host waited before each launch; how long the device was idle, if calls are missing.
+        self._by_calls = line.launched >= 0.9 * len(line)
+        self._returned = -1
+        numbers = np.arange(len(gpu.names))
+        # Replays are equal if they hold equally many events, and equal sums of two odd weights of their names.
+        self._weights = (np.ones(len(numbers)), numbers * 7919 % 104_729, (numbers + 1) ** 2 * 6007 % 1_299_709)
+        self._sums = np.zeros((len(self._weights), line.replays + 1))
+        self._seen = np.zeros(line.replays + 1, bool)
+        grids = {grid: number for number, grid in enumerate(dict.fromkeys(launch.grid for launch in gpu.launches))}
+        self._grids = np.array([grids[launch.grid] for launch in gpu.launches], np.int32)
+        self._copies = np.array([bool(_HOST_COPY.search(name)) for name in gpu.names], bool)
+        self._columns: list[tuple[npt.NDArray[Any], ...]] = []
+
+    def add(self, line: Stretch) -> None:
+        gpu, name = self._gpu, self._gpu.name[line.rows]
+        replays, first, which = np.unique(line.replay, return_index=True, return_inverse=True)
+        for sums, weight in zip(self._sums, self._weights, strict=True):
+            sums[replays] += np.bincount(which, weight[name], len(replays))
+        fresh = ~self._seen[replays] & (replays > 0)
+        self._seen[replays] = True
+        at = np.sort(np.append(np.flatnonzero(line.replay == 0), first[fresh]))
+        rows, replay, kind = line.rows[at], line.replay[at], gpu.kind[line.rows[at]]
+        whole = np.equal(kind, Kind.GRAPH)
+        self._columns.append(
+            (
+                (line.first + at).astype(np.int32 if line.first + len(line) < 1 << 31 else np.int64),
+                replay,
+                name[at].astype(np.int32),
+                self._grids[gpu.launch[rows]],
+                self._copies[name[at]] & np.equal(kind, Kind.MEMCPY) & (replay == 0),
+                np.where(whole, gpu.duration[rows], -1) if whole.any() else np.broadcast_to(np.int64(-1), len(at)),
+                self._pauses(line)[at],
+            )
+        )
+
+    def _pauses(self, line: Stretch) -> Integers:
+        begin, reached = line.start, line.reached
+        if self._by_calls:
+            begin, end = call_times(self._calls, line.call)
+            reached = np.maximum.accumulate(np.append(self._returned, end))
+            self._returned = int(reached[-1])
+            reached = reached[:-1]
+        pause: Integers = np.maximum(begin - reached, 0)
+        if line.first == 0:
+            pause[:1] = 0
+        return pause
+
+    def units(self) -> tuple[Units, Integers]:
+        """All units, and their places; nothing is left here."""
+        nothing = tuple(
+            np.empty(0, kind) for kind in (np.int32, np.int32, np.int32, np.int32, bool, np.int64, np.int64)
+        )
+        pieces, self._columns = self._columns or [nothing], []
+        at, replay, token, grid, crosses, duration, pause = map(np.concatenate, zip(*pieces, strict=True))
+        in_graph = replay > 0
+        graph = np.unique(self._sums[:, 1:], axis=1, return_inverse=True)[1].reshape(-1)
+        token[in_graph] = len(self._gpu.names) + graph[replay[in_graph] - 1]
+        size = np.where(in_graph, self._sums[0].astype(np.int32)[replay], np.int32(1))
+        whole = duration >= 0
+        if whole.any():
+            _weigh_whole_graphs(size, token, whole, duration)
+        grid[in_graph] = 0
+        return Units(
+            token=token,
+            grid=grid,
+            size=size,
+            crosses=crosses,
+            main=in_graph & (2 * size >= size[in_graph].max(initial=0)),
+            pause=pause,
+        ), at
 
 
 def _weigh_whole_graphs(size: Integers, token: Integers, whole: npt.NDArray[np.bool_], duration: Integers) -> None:
@@ -113,15 +179,6 @@ def _weigh_whole_graphs(size: Integers, token: Integers, whole: npt.NDArray[np.b
     usual = {one: max(float(np.median(duration[whole & (token == one)])), 1.0) for one in tokens}
     for one in tokens:
         size[whole & (token == one)] = max(1, round(_WHOLE_GRAPH * usual[one] / max(usual.values())))
-
-
-def _pauses(line: Timeline) -> Integers:
-    """How long the host waited with the launch of each event; how long the device was idle, if calls are missing."""
-    if np.mean(line.call_start >= 0) >= 0.9:
-        begin, reached = line.call_start, np.maximum.accumulate(line.call_end)
-    else:
-        begin, reached = line.start, line.reached
-    return np.append(0, np.maximum(begin[1:] - reached[:-1], 0))
 
 
 def find_periods(units: Units) -> tuple[Period | None, Period | None]:
@@ -143,7 +200,7 @@ def _candidates(units: Units) -> list[Period]:
     if len(units) < 2:
         return []
     events = np.append(0, np.cumsum(units.size))
-    crossed = np.append(0, np.cumsum(units.crosses))
+    crossed = np.append(np.int32(0), np.cumsum(units.crosses, dtype=np.int32))
     order = np.argsort(units.token, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(units.token[order])) + 1)
     groups.append(np.flatnonzero(units.main))
@@ -151,7 +208,7 @@ def _candidates(units: Units) -> list[Period]:
     return [period for period in found if period is not None]
 
 
-def _judged(at: Integers, events: Integers, crossed: Integers) -> Period | None:
+def _judged(at: Integers, events: Integers, crossed: Numbers) -> Period | None:
     sizes = np.diff(events[at])
     size = float(np.median(sizes))
     total = int(events[-1])
@@ -191,10 +248,10 @@ def _has_heads(units: Units, inner: Period, outer: Period) -> bool:
     if abs(len(odd) - outer.count) > 1 + 0.2 * outer.count:
         return False
     normal = np.flatnonzero(inner.regular)
-    always = set(units.shape[inner.at[normal[0]] : inner.at[normal[0] + 1]].tolist())
+    always = units.shapes(inner.at[normal[0]], inner.at[normal[0] + 1])
     for place in normal[1:_MOST_IN_GROUP]:
-        always &= set(units.shape[inner.at[place] : inner.at[place + 1]].tolist())
-    held = [always <= set(units.shape[inner.at[place] : inner.at[place + 1]].tolist()) for place in odd.tolist()]
+        always &= units.shapes(inner.at[place], inner.at[place + 1])
+    held = [always <= units.shapes(inner.at[place], inner.at[place + 1]) for place in odd.tolist()]
     return float(np.mean(held)) >= _CROSSING and float(np.median(inner.sizes[odd])) <= 2.5 * inner.size
 
 
@@ -205,8 +262,7 @@ def beginnings(units: Units, period: Period) -> Integers:
     because the next step may begin with something else, as the first decode step after a prompt does.
     """
     low, high = int(period.at[0]) + 1, int(period.at[-1]) + 1
-    width = int(units.token.max()) + 1
-    pairs = units.token[:-1] * width + units.token[1:]
+    pairs = units.pairs()
     number = np.searchsorted(period.at, np.arange(low, high), side="left")
     pause = np.append(units.pause, 0)
     distinct, where, times = np.unique(pairs[low - 1 : high - 1], return_inverse=True, return_counts=True)
@@ -236,8 +292,7 @@ def by_pauses(units: Units) -> Integers | None:
     At least four steps must show it, and nearly all of them, and hardly any other place: chance does not do that. Of
     several such pairs of units the one with the longest pauses is taken, so the step begins at its first launch.
     """
-    width = int(units.token.max(initial=0)) + 1
-    pairs = units.token[:-1] * width + units.token[1:]
+    pairs = units.pairs()
     order = np.argsort(pairs, kind="stable")
     groups = np.split(order + 1, np.flatnonzero(np.diff(pairs[order])) + 1)
     best: tuple[float, Integers] | None = None

@@ -9,15 +9,15 @@ kernels "prefill" also where they decode.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sublight.trace.events import Kind, Trace
-from sublight.trace.idle import Integers, Timeline
+from sublight.trace.timeline import Integers, Stretch, Timeline
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.float32]  # whole numbers, which these hold exactly up to 16 million
 _BINS = 128
 _WIDE_BLOCKS, _WIDE_SHARE = 512, 0.25
 _PROMPT_LEVEL = (
@@ -51,45 +51,83 @@ class Features:
     kernels: Integers
     graph: Integers
     replayed: npt.NDArray[np.bool_]
-    names: Floats
-    shapes: Floats
+    names: Counts
+    shapes: Counts
     wide: Floats
     level: Floats
     hint: Integers
     wall: Integers
 
 
-def features(trace: Trace, line: Timeline, starts: Integers) -> Features:
+def features(line: Timeline, starts: Integers) -> Features:
     """The features of the steps between `starts`, which are places in the timeline; one fewer than places."""
-    gpu, count = trace.gpu, len(starts) - 1
-    within = slice(int(starts[0]), int(starts[-1]))
-    rows, replay = line.rows[within], line.replay[within]
-    step = np.repeat(np.arange(count), np.diff(starts))
-    whole_graph = np.equal(gpu.kind[rows], Kind.GRAPH)
-    kernel = np.equal(gpu.kind[rows], Kind.KERNEL) | whole_graph
-    name = gpu.name[rows].astype(np.int64)
-    grid, blocks = _grids(trace)
-    grid, blocks = grid[gpu.launch[rows]], blocks[gpu.launch[rows]]
-
-    def summed(weights: npt.NDArray[Any]) -> Floats:
-        return np.bincount(step, weights, count).astype(np.float64)
-
-    with_grid = kernel & (blocks > 0)
-    known = summed(with_grid)
-    enough = known >= 0.5 * summed(kernel)
-    share = np.where(enough, 1 / np.maximum(known, 1), np.nan)
-    graph = _largest_replay(step, replay, count)
+    sums = _Sums(line, len(starts) - 1)
+    for stretch in line.windows(int(starts[0]), int(starts[-1])):
+        places = np.arange(stretch.first, stretch.first + len(stretch))
+        sums.add(stretch, np.searchsorted(starts, places, side="right") - 1)
+    enough = sums.known >= 0.5 * sums.kernels
+    share = np.where(enough, 1 / np.maximum(sums.known, 1), np.nan)
+    graph = sums.largest_replay()
     return Features(
-        kernels=summed(kernel).astype(np.int64),
+        kernels=sums.kernels.astype(np.int64),
         graph=graph,
-        replayed=(summed(whole_graph) > 0) | (2 * graph >= np.diff(starts)),
-        names=_bins(step, name, kernel, count),
-        shapes=_bins(step, name * (int(grid.max(initial=0)) + 1) + grid, kernel, count),
-        wide=summed(with_grid & (blocks >= _WIDE_BLOCKS)) * share,
-        level=summed(np.where(with_grid, np.log2(np.maximum(blocks, 1)), 0)) * share,
-        hint=summed(_hints(gpu.names)[name]).astype(np.int64),
-        wall=np.diff(np.append(line.start, line.reached[-1])[starts]),
+        replayed=(sums.graphs > 0) | (2 * graph >= np.diff(starts)),
+        names=sums.names,
+        shapes=sums.shapes,
+        wide=sums.wide * share,
+        level=sums.level * share,
+        hint=sums.hint.astype(np.int64),
+        wall=np.diff(line.times(starts)),
     )
+
+
+class _Sums:
+    """What is added up over the events of each step, stretch by stretch."""
+
+    def __init__(self, line: Timeline, steps: int) -> None:
+        self._gpu = line.trace.gpu
+        self._grid, self._blocks = _grids(line.trace)
+        self._width = int(self._grid.max(initial=0)) + 1
+        self._hints = _hints(self._gpu.names)
+        self.kernels, self.graphs, self.known, self.wide, self.level, self.hint = np.zeros((6, steps))
+        self.names, self.shapes = np.zeros((2, steps, _BINS), np.float32)
+        # Of each replay, the events and the step that it begins in.
+        self._events = np.zeros(line.replays + 1, np.int32)
+        self._step = np.full(line.replays + 1, -1, np.int32)
+
+    def add(self, line: Stretch, step: Integers) -> None:
+        """More events, and the step of each."""
+        gpu, first = self._gpu, int(step[0])
+        name, kind = gpu.name[line.rows].astype(np.int64), gpu.kind[line.rows]
+        grid, blocks = self._grid[gpu.launch[line.rows]], self._blocks[gpu.launch[line.rows]]
+        whole_graph = np.equal(kind, Kind.GRAPH)
+        kernel = np.equal(kind, Kind.KERNEL) | whole_graph
+        with_grid = kernel & (blocks > 0)
+        here = slice(first, int(step[-1]) + 1)
+        step = step - first
+        for sums, weights in (
+            (self.kernels, kernel),
+            (self.graphs, whole_graph),
+            (self.known, with_grid),
+            (self.wide, with_grid & (blocks >= _WIDE_BLOCKS)),
+            (self.level, np.where(with_grid, np.log2(np.maximum(blocks, 1)), 0)),
+            (self.hint, self._hints[name]),
+        ):
+            sums[here] += np.bincount(step, weights)
+        count = int(step[-1]) + 1
+        self.names[here] += _bins(step, name, kernel, count)
+        self.shapes[here] += _bins(step, name * self._width + grid, kernel, count)
+        replays, at, events = np.unique(line.replay, return_index=True, return_counts=True)
+        self._events[replays] += events.astype(np.int32)
+        fresh = self._step[replays] < 0
+        self._step[replays[fresh]] = first + step[at[fresh]]
+
+    def largest_replay(self) -> Integers:
+        """The events of the largest replay that each step begins."""
+        largest = np.zeros(len(self.kernels), np.int64)
+        begun = np.flatnonzero(self._step[1:] >= 0) + 1
+        np.maximum.at(largest, self._step[begun], self._events[begun])
+        return largest
 
 
 def phases(found: Features) -> list[Phase]:
@@ -189,23 +227,14 @@ def _grids(trace: Trace) -> tuple[Integers, Integers]:
     return np.array(grid or [0], np.int64), np.array(blocks or [0], np.int64)
 
 
-def _bins(step: Integers, key: Integers, counted: npt.NDArray[np.bool_], steps: int) -> Floats:
+def _bins(step: Integers, key: Integers, counted: npt.NDArray[np.bool_], steps: int) -> Counts:
     """How often each key came in each step, keys thrown into bins: equal steps stay equal, others rarely become so."""
     mixed = (key * 0x9E3779B1 >> 7) % _BINS
-    return np.bincount(step * _BINS + mixed, counted, steps * _BINS).astype(np.float64).reshape(steps, _BINS)
+    return np.bincount(step * _BINS + mixed, counted, steps * _BINS).astype(np.float32).reshape(steps, _BINS)
 
 
-def _differing(one: Floats, usual: Floats) -> float:
+def _differing(one: Floats | Counts, usual: Floats | Counts) -> float:
     return float(np.abs(one - usual).sum() / max(float(one.sum() + usual.sum()), 1.0))
-
-
-def _largest_replay(step: Integers, replay: Integers, count: int) -> Integers:
-    """The events of the largest replay that each step begins."""
-    inside = np.flatnonzero(replay > 0)
-    number, first = np.unique(replay[inside], return_index=True) if len(inside) else (inside, inside)
-    largest = np.zeros(count, np.int64)
-    np.maximum.at(largest, step[inside[first]], np.bincount(replay)[number])
-    return largest
 
 
 def _hints(names: tuple[str, ...]) -> Integers:
@@ -224,8 +253,8 @@ def _by_hint(hint: int, *, same: bool) -> Phase:
     return Phase.PREFILL if hint > 0 else Phase.OTHER
 
 
-def _usual(rows: Floats) -> Floats:
+def _usual(rows: Counts) -> Floats | Counts:
     """The row that comes most often, which is a step that was; only where all differ, the median of each bin."""
     different, times = np.unique(rows, axis=0, return_counts=True)
-    usual: Floats = different[np.argmax(times)] if times.max() > 1 else np.median(rows, axis=0)
+    usual: Floats | Counts = different[np.argmax(times)] if times.max() > 1 else np.median(rows, axis=0)
     return usual

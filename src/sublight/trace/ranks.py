@@ -66,7 +66,7 @@ def read_ranks(paths: str | Path | Sequence[str | Path]) -> Ranks:
     first_error: InputFileError | None = None
     for file in files:
         try:
-            read.append((file, read_trace(file)))
+            read.append((file, read_trace(file, operators=False)))
         except InputFileError as error:
             first_error = first_error or error
             left_out.append(LeftOut(str(file), error.found))

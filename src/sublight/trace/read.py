@@ -11,11 +11,12 @@ from sublight.trace.repairs import RepairLog
 from sublight.trace.source import Source
 
 
-def read_trace(path: str | Path, *, python: bool = False) -> Trace:
+def read_trace(path: str | Path, *, operators: bool = True, python: bool = False) -> Trace:
     """Read a profiler's file, whatever it is called.
 
     Args:
         path: the file, or "-" for standard input.
+        operators: keep the operators of the CPU; otherwise they are only counted, and `Trace.ops` is empty.
         python: keep Python functions too (`Trace.python`); otherwise they are only counted.
 
     Raises:
@@ -26,7 +27,7 @@ def read_trace(path: str | Path, *, python: bool = False) -> Trace:
     try:
         if source.form == "sqlite":
             return read_nsys(source, repairs)
-        return read_chrome(source, repairs, python=python)
+        return read_chrome(source, repairs, operators=operators, python=python)
     except OSError as error:
         found = f"the file could not be read to its end ({error.strerror or error})"
         raise InputFileError(f"reading the trace {source.name}", found, "a copy on another disk") from None

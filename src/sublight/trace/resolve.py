@@ -8,8 +8,12 @@ the row that they stand inside of; the rest are norms and elementwise work betwe
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from sublight.rows import ROWS, Group
 from sublight.trace.classify import Category, Classification, Kind
@@ -27,6 +31,7 @@ _SMALL = frozenset({
 _UNMATCHED = 3.0  # cost of a product without a kernel, and of a kernel without a product
 _NOT_TOLD = 0.5  # cost of a match that nothing confirms
 _OTHER_FORMAT = 1.0
+_MOST_REMEMBERED = 64  # orders of one stream
 
 # The order of products before attention differs between engines, and torch.compile moves independent ones about even
 # from layer to layer: the order that fits best is taken, window by window.
@@ -49,6 +54,10 @@ class Event(NamedTuple):
     grid: Grid | None
 
 
+Pairs = list[tuple[int, int]]
+Matched = dict[tuple[tuple[Product, ...], tuple[Event, ...]], tuple[float, Pairs]]
+
+
 class Resolved(NamedTuple):
     """A row for each event; `why` says what stood in the way where products could not be told apart."""
 
@@ -58,20 +67,61 @@ class Resolved(NamedTuple):
 
 def resolve(events: Sequence[Event], plan: Plan | None) -> Resolved:
     """Rows of one step's events. Without a plan, only names and neighbours decide."""
-    rows = [event.known.row for event in events]
-    why = ""
-    if plan is not None:
-        why = _products(events, plan, rows)
-    _followers(events, rows)
-    _collectives(events, rows)
-    _neighbours(events, rows)
-    return Resolved(
-        [
-            row or (UNKNOWN if e.known.kind is Kind.UNKNOWN else _leftover(e))
-            for row, e in zip(rows, events, strict=True)
-        ],
-        why,
-    )
+    resolver = Resolver(plan)
+    return resolver.resolve(np.array([resolver.number(event) for event in events], np.int64))
+
+
+class Resolver:
+    """Rows for the steps of one trace, one step after the other.
+
+    Steps are alike, but streams beside each other are interleaved differently in each: what depends on one stream, or
+    on the products of one layer, is worked out once.
+    """
+
+    def __init__(self, plan: Plan | None) -> None:
+        self._plan = plan
+        self._events: list[Event] = []
+        self._numbers: dict[Event, int] = {}
+        self._small: dict[tuple[bytes, tuple[str, ...]], list[str]] = {}
+        self._matched: Matched = {}
+
+    def number(self, event: Event) -> int:
+        """The number of an event for `resolve`; equal events have one."""
+        number = self._numbers.setdefault(event, len(self._events))
+        if number == len(self._events):
+            self._events.append(event)
+        return number
+
+    def resolve(self, numbers: npt.NDArray[np.int64]) -> Resolved:
+        """Rows of one step, given by the numbers of its events."""
+        events = [self._events[number] for number in numbers.tolist()]
+        rows = [event.known.row for event in events]
+        why = _products(events, self._plan, rows, self._matched) if self._plan is not None else ""
+        _followers(events, self._places(numbers, _open_or_split), rows)
+        _collectives(events, self._places(numbers, _tells_messages), rows)
+        lane = np.array([event.lane for event in self._events], np.int64)[numbers]
+        for one in np.unique(lane).tolist():
+            self._neighbours(events, numbers, np.flatnonzero(lane == one), rows)
+        leftover = [UNKNOWN if e.known.kind is Kind.UNKNOWN else _leftover(e) for e in self._events]
+        return Resolved([row or leftover[number] for row, number in zip(rows, numbers.tolist(), strict=True)], why)
+
+    def _places(self, numbers: npt.NDArray[np.int64], wanted: Callable[[Event], bool]) -> list[int]:
+        """Where in the step those events are."""
+        places: list[int] = np.flatnonzero(np.array([wanted(event) for event in self._events], bool)[numbers]).tolist()
+        return places
+
+    def _neighbours(
+        self, events: Sequence[Event], numbers: npt.NDArray[np.int64], on_lane: npt.NDArray[np.int64], rows: list[str]
+    ) -> None:
+        places = on_lane.tolist()
+        key = (numbers[on_lane].tobytes(), tuple([rows[place] for place in places]))
+        found = self._small.get(key)
+        if found is None:
+            found = _neighbours([events[place] for place in places], key[1])
+            if len(self._small) < _MOST_REMEMBERED:
+                self._small[key] = found
+        for place, row in zip(places, found, strict=True):
+            rows[place] = row
 
 
 _MESSAGES = {
@@ -81,14 +131,21 @@ _MESSAGES = {
 }
 
 
-def _collectives(events: Sequence[Event], rows: list[str]) -> None:
+def _tells_messages(event: Event) -> bool:
+    known = event.known
+    is_product = known.kind in (Kind.GEMM, Kind.MOE_GEMM)
+    return is_product or known.category is Category.COMMUNICATION or known.row in _MIXERS
+
+
+def _collectives(events: Sequence[Event], places: Sequence[int], rows: list[str]) -> None:
     """Which message a collective is: by the product before it, on whatever stream; the first has none before it.
 
     Where no product could be placed, attention tells: the message after it is its own, the next one the MLP's. Without
     either it stays what its name says.
     """
     last, products, mixed, since = "", False, False, False
-    for number, event in enumerate(events):
+    for number in places:
+        event = events[number]
         if event.known.kind in (Kind.GEMM, Kind.MOE_GEMM):
             last, products = rows[number] or last, True
         elif rows[number] in _MIXERS:
@@ -117,15 +174,31 @@ def _leftover(event: Event) -> str:
 
 
 def _is_split(event: Event) -> bool:
-    return "splitkreduce" in event.name.lower()
+    return _named_split(event.name)
+
+
+@cache
+def _named_split(name: str) -> bool:
+    return "splitkreduce" in name.lower()
+
+
+def _open_or_split(event: Event) -> bool:
+    return event.known.kind is Kind.GEMM or _is_split(event)
 
 
 def _open_gemm(event: Event, row: str) -> bool:
     return event.known.kind is Kind.GEMM and not row and not _is_split(event)
 
 
-def _products(events: Sequence[Event], plan: Plan, rows: list[str]) -> str:
-    """Match open GEMMs to the plan's products, in place. Returns why not, or ""."""
+def _products(events: Sequence[Event], plan: Plan, rows: list[str], matched: Matched) -> str:
+    """Match open GEMMs to the plan's products, in place. Returns why not, or "".
+
+    Args:
+        events: of the step.
+        plan: of the model.
+        rows: of the events, "" where it is open.
+        matched: what was matched before, and is added to.
+    """
     with_mixer = [i for i, layer in enumerate(plan.layers) if layer.mixer]
     mixers = _mixer_runs(events, rows, len(with_mixer))
     if not mixers:
@@ -139,7 +212,11 @@ def _products(events: Sequence[Event], plan: Plan, rows: list[str]) -> str:
     ends = [*(first for first, _ in mixers), len(events)]
     for window, (after, before) in enumerate(zip(edges, ends, strict=True)):
         free = [n for n in range(after + 1, before) if _open_gemm(events[n], rows[n])]
-        fits = [(_align([events[n] for n in free], wanted), wanted) for wanted in _wanted(plan, with_mixer, window)]
+        kernels, fits = tuple(events[n] for n in free), []
+        for wanted in _wanted(plan, with_mixer, window):
+            if (wanted, kernels) not in matched:
+                matched[wanted, kernels] = _align(kernels, wanted)
+            fits.append((matched[wanted, kernels], wanted))
         (_, pairs), chosen = min(fits, key=lambda fit: fit[0][0])
         for kernel, product in pairs:
             rows[free[kernel]] = chosen[product].row
@@ -178,7 +255,7 @@ def _runs(events: Sequence[Event], numbers: Sequence[int]) -> list[tuple[int, in
     return runs
 
 
-def _wanted(plan: Plan, with_mixer: Sequence[int], window: int) -> list[list[Product]]:
+def _wanted(plan: Plan, with_mixer: Sequence[int], window: int) -> list[tuple[Product, ...]]:
     """Products between one layer's attention and the next one's, in each order that engines use.
 
     Layers without attention lie between as well; after the last one come the products of the end.
@@ -191,17 +268,17 @@ def _wanted(plan: Plan, with_mixer: Sequence[int], window: int) -> list[list[Pro
     for layer in range(0 if first is None else first + 1, len(plan.layers) if last is None else last):
         wanted += _mlp(plan.layers[layer])
     if last is None:
-        return [[*wanted, *plan.end]]
+        return [(*wanted, *plan.end)]
     before = {p.row: p for p in plan.layers[last].at("before")}
     orders = dict.fromkeys(tuple(before[row] for row in order if row in before) for order in _ORDERS)
-    return [[*wanted, *order] for order in orders]
+    return [(*wanted, *order) for order in orders]
 
 
 def _mlp(layer: LayerPlan) -> list[Product]:
     return [p for p in layer.at("mlp") if p.row != "moe.experts"]
 
 
-def _align(events: Sequence[Event], wanted: Sequence[Product]) -> tuple[float, list[tuple[int, int]]]:
+def _align(events: Sequence[Event], wanted: Sequence[Product]) -> tuple[float, Pairs]:
     """Cheapest way to match kernels and products in order; either may be left over."""
     rows, columns = len(events), len(wanted)
     cost = [[0.0] * (columns + 1) for _ in range(rows + 1)]
@@ -241,36 +318,37 @@ def _mismatch(event: Event, product: Product) -> float:
     return strange + (0.0 if fits else _NOT_TOLD)
 
 
-def _followers(events: Sequence[Event], rows: list[str]) -> None:
+def _followers(events: Sequence[Event], places: Sequence[int], rows: list[str]) -> None:
     """The reduction of a split-K GEMM belongs to the GEMM before it on its stream."""
     last: dict[int, str] = {}
-    for number, event in enumerate(events):
+    for number in places:
+        event = events[number]
         if _is_split(event):
             rows[number] = rows[number] or last.get(event.lane, "")
         elif event.known.kind is Kind.GEMM:
             last[event.lane] = rows[number]
 
 
-def _neighbours(events: Sequence[Event], rows: list[str]) -> None:
-    """Rows of small kernels: inside of one row they belong to it, and some kinds say which neighbour they serve."""
-    by_lane: dict[int, list[int]] = {}
-    for number, event in enumerate(events):
-        by_lane.setdefault(event.lane, []).append(number)
-    for numbers in by_lane.values():
-        following = _following(numbers, rows)
-        before = ""
-        for number, after in zip(numbers, following, strict=True):
-            kind = events[number].known.kind
-            if not rows[number] and kind in _SMALL and kind is not Kind.NORM:
-                rows[number] = _beside(events, number, before, after, rows)
-            before = rows[number] or before
+def _neighbours(events: Sequence[Event], given: Sequence[str]) -> list[str]:
+    """The rows of one stream's events with those of small kernels filled in.
+
+    Inside of one row they belong to it, and some kinds say which neighbour they serve.
+    """
+    rows, following = list(given), _following(given)
+    before = ""
+    for number, after in enumerate(following):
+        kind = events[number].known.kind
+        if not rows[number] and kind in _SMALL and kind is not Kind.NORM:
+            rows[number] = _beside(events, number, before, after, rows)
+        before = rows[number] or before
+    return rows
 
 
-def _following(numbers: Sequence[int], rows: Sequence[str]) -> list[int]:
-    """For each event of a lane the next one that has a row; -1 after the last."""
+def _following(rows: Sequence[str]) -> list[int]:
+    """For each event of a stream the next one that has a row; -1 after the last."""
     found = []
     after = -1
-    for number in reversed(numbers):
+    for number in reversed(range(len(rows))):
         found.append(after)
         after = number if rows[number] else after
     return found[::-1]

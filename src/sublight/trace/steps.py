@@ -22,10 +22,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from sublight.trace.events import Kind, Spans, Trace
-from sublight.trace.idle import Integers, Timeline, timeline
+from sublight.trace.events import Spans, Trace
 from sublight.trace.period import Period, Units, beginnings, by_pauses, find_periods, units_of
 from sublight.trace.phases import Phase, features, flags, phases
+from sublight.trace.timeline import Integers, Timeline, call_times
 from sublight.units import show_count
 
 _CAPTURE = re.compile(r"\w*(StreamBeginCapture|GraphInstantiate)")
@@ -109,8 +109,8 @@ class Steps(msgspec.Struct, frozen=True):
 def devices(trace: Trace) -> tuple[tuple[int, str], ...]:
     """Device and process of everything that ran on a GPU, the one with the most events first."""
     events: Counter[tuple[int, str]] = Counter()
-    for lane, count in zip(trace.gpu.lanes, np.bincount(trace.gpu.lane, minlength=len(trace.gpu.lanes)), strict=True):
-        events[lane.device, lane.process] += int(count)
+    for number, lane in enumerate(trace.gpu.lanes):
+        events[lane.device, lane.process] += int(np.count_nonzero(trace.gpu.lane == number))
     there = ((count, key) for key, count in events.items() if count)
     return tuple(key for _, key in sorted(there, key=lambda item: (-item[0], item[1])))
 
@@ -131,12 +131,12 @@ def find_steps(trace: Trace, device: int | None = None, process: str | None = No
         there = ", ".join(str(number) for number, _ in known) or "none"
         asked = "the GPU" if device is None else f"device {device}"
         return Steps(device or 0, "", (), "none", (f"no steps: nothing ran on {asked}; devices in the trace: {there}",))
-    line = timeline(trace, *key)
+    line = Timeline(trace, *key)
     note = (f"{len(known)} devices or processes in the trace; this is device {key[0]}",) if len(known) > 1 else ()
-    begin, how, evidence = _cut(trace, line)
+    begin, how, evidence = _cut(line)
     # Of events that start at one time, all belong to the step that begins there.
-    times = np.append(line.start, line.reached[-1])[begin]
-    begin = np.unique(np.where(begin < len(line), np.searchsorted(line.start, times, side="left"), begin))
+    times = line.times(begin)
+    begin = np.unique(np.where(begin < len(line), line.at_time(times), begin))
     if len(begin) < 2 or times[0] == times[-1]:
         why = evidence[0] if how == "none" else f"no steps: {evidence[0]}, of which none ends within the trace"
         return Steps(*key, (), "none", (why, *note))
@@ -154,13 +154,13 @@ def find_steps(trace: Trace, device: int | None = None, process: str | None = No
     )
 
 
-def _cut(trace: Trace, line: Timeline) -> tuple[Integers, str, tuple[str, ...]]:
+def _cut(line: Timeline) -> tuple[Integers, str, tuple[str, ...]]:
     """Places in the timeline where steps begin and the last ends, how they were found, and the evidence for them."""
-    units, at = units_of(trace, line)
+    units, at = units_of(line)
     period, inner = find_periods(units)
-    no_graph = () if line.replay.any() else ("no CUDA graph replay",)
+    no_graph = () if line.replayed else ("no CUDA graph replay",)
     if period is not None and (begin := _graph_starts(units, period)) is not None:
-        whole = bool(np.equal(trace.gpu.kind[line.rows], Kind.GRAPH).any())
+        whole = line.graphs > 0
         return at[begin], "whole CUDA graphs" if whole else "CUDA graph replays", (_counted(units, begin, whole=whole),)
     repeats = inner if period is None else period
     if repeats is not None and (period is None or not units.crosses.any()) and (begin := by_pauses(units)) is not None:
@@ -222,13 +222,13 @@ def _with_first(units: Units, begin: Integers, size: float) -> Integers:
 
 
 def _steps(trace: Trace, line: Timeline, begin: Integers, key: tuple[int, str]) -> tuple[Step, ...]:
-    found = features(trace, line, begin)
+    found = features(line, begin)
     sorts = phases(found)
     reasons = flags(found, sorts, _captures(trace, line, begin))
-    times = np.append(line.start, line.reached[-1])[begin]
+    times = line.times(begin)
     rows = np.searchsorted(trace.gpu.start, times, side="left")
     if begin[-1] == len(line):
-        rows[-1] = line.rows[-1] + 1
+        rows[-1] = line.row(np.array([len(line) - 1]))[0] + 1
     return tuple(
         Step(
             index=place,
@@ -251,7 +251,9 @@ def _captures(trace: Trace, line: Timeline, begin: Integers) -> npt.NDArray[np.b
     """Whether a graph was recorded between the launches of the first events of a step and of the next."""
     wanted = np.array([bool(_CAPTURE.match(name)) for name in trace.calls.names], bool)
     recorded = np.sort(trace.calls.start[wanted[trace.calls.name]]) if len(trace.calls) else trace.calls.start
-    launched = np.append(np.where(line.call_start < 0, line.start, line.call_start), line.reached[-1])[begin]
+    launched, there = line.times(begin), begin < len(line)
+    called = call_times(trace.calls, line.call(begin[there]))[0]
+    launched[there] = np.where(called < 0, launched[there], called)
     return np.searchsorted(recorded, launched[:-1]) < np.searchsorted(recorded, launched[1:])
 
 
@@ -264,7 +266,7 @@ def _alike(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 def _dropped(trace: Trace, line: Timeline, steps: tuple[Step, ...]) -> tuple[Dropped, ...]:
     first, last = steps[0].first, steps[-1].last
-    before, after = (int(place) for place in np.searchsorted(line.rows, [first, last]))
+    before, after = line.place([first, last]).tolist()
     result = []
     if before:
         result.append(Dropped(0, first, f"{_events(before)} before the first whole step"))
@@ -284,11 +286,12 @@ def _agreement(trace: Trace, line: Timeline, begin: Integers, steps: tuple[Step,
     An annotation on the CPU is compared with the launch of a step's first event, one on the GPU with its start.
     """
     inside = begin[begin < len(line)]
-    by_launch = bool((line.call_start[inside] >= 0).all()) and len(trace.marks) > 0
-    marks, moments = (trace.marks, line.call_start[inside]) if by_launch else (trace.gpu_marks, line.start[inside])
+    called = call_times(trace.calls, line.call(inside))[0]
+    by_launch = bool((called >= 0).all()) and len(trace.marks) > 0
+    marks, moments = (trace.marks, called) if by_launch else (trace.gpu_marks, line.times(inside))
     marks = _of(marks, steps[0])
     if begin[-1] == len(line):
-        moments = np.append(moments, line.reached[-1])
+        moments = np.append(moments, line.last_end)
     groups: dict[str, list[int]] = {}
     for number, name in enumerate(marks.names):
         # step[DECODE bs=16] and step[EXTEND bs=1] are both "step", ProfilerStep#7 is "ProfilerStep#N".

@@ -38,6 +38,7 @@ class Part(msgspec.Struct):
     bare: bool  # the document is the list alone
     block_bytes: int
     python: bool
+    operators: bool = True
 
 
 class GpuValues(msgspec.Struct):
@@ -114,7 +115,7 @@ def _findings(collector: Collector, outline: Outline, proven: bool) -> Findings:
 
 def write_part(part: Part, out: IO[bytes]) -> None:
     """Read it here and write it for `Worker.result`."""
-    collector = Collector(RepairLog(), python=part.python)
+    collector = Collector(RepairLog(), operators=part.operators, python=part.python)
     findings = _findings(collector, *read_part(part, collector))
     columns: list[Column] = []
     for table_name, table in collector.tables.items():
