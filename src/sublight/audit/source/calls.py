@@ -1,0 +1,359 @@
+"""Calls: functions are entered, classes make objects, what lies outside is named and gives something unknown."""
+
+import ast
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from sublight.audit.source import expressions, objects, operators, stdlib
+from sublight.audit.source.machine import Ended, Machine, Raising
+from sublight.audit.source.values import (
+    MANY,
+    MISSING,
+    Bound,
+    Choice,
+    Class,
+    External,
+    Failure,
+    Function,
+    Instance,
+    Member,
+    Native,
+    Parent,
+    Partial,
+    Scope,
+    Unknown,
+    Value,
+    one_of,
+)
+
+RECURSION_AT_MOST = 3
+
+
+def expression(machine: Machine, node: ast.Call, scope: Scope) -> Value:
+    """A call as it stands in the program."""
+    if isinstance(node.func, ast.Name) and node.func.id == "super" and "super" not in scope.names:
+        return _parent(machine, node, scope)
+    callee = machine.value(node.func, scope)
+    arguments: list[Value] = []
+    for each in node.args:
+        if isinstance(each, ast.Starred):
+            arguments += expressions.spread(machine, machine.value(each.value, scope))
+        else:
+            arguments.append(machine.value(each, scope))
+    keywords: dict[str, Value] = {}
+    for keyword in node.keywords:
+        value = machine.value(keyword.value, scope)
+        if keyword.arg is not None:
+            keywords[keyword.arg] = value
+        elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            keywords.update(value)
+        else:
+            keywords["**"] = MANY
+    return call(machine, callee, arguments, keywords, node, scope)
+
+
+def _parent(machine: Machine, node: ast.Call, scope: Scope) -> Value:
+    at: Scope | None = scope
+    while at is not None and (at.function is None or at.function.owner is None):
+        at = at.outer
+    if at is None or at.function is None or at.function.owner is None:
+        return Unknown("super() outside a method")
+    if len(node.args) == 2:
+        return Parent(at.function.owner, machine.value(node.args[1], scope))
+    parameters = at.function.node.args
+    first = (parameters.posonlyargs + parameters.args)[:1]
+    return Parent(at.function.owner, at.names.get(first[0].arg) if first else None)
+
+
+def call(
+    machine: Machine, callee: Value, arguments: list[Value], keywords: dict[str, Value], node: Any, scope: Scope
+) -> Value:
+    if isinstance(callee, Choice):
+        return _each(machine, callee, arguments, keywords, node, scope)
+    if isinstance(callee, Bound):
+        return function(machine, callee.function, [callee.receiver, *arguments], keywords, node, scope)
+    if isinstance(callee, Function):
+        return function(machine, callee, arguments, keywords, node, scope)
+    if isinstance(callee, Class):
+        return create(machine, callee, arguments, keywords, node, scope)
+    if isinstance(callee, Partial):
+        merged = callee.keywords | keywords
+        return call(machine, callee.target, [*callee.arguments, *arguments], merged, node, scope)
+    if isinstance(callee, External):
+        return stdlib.external(machine, callee, arguments, keywords, node, scope)
+    if isinstance(callee, Native):
+        return stdlib.native(machine, callee, arguments, keywords, node, scope)
+    if isinstance(callee, Instance):
+        return _instance(machine, callee, arguments, keywords, node, scope)
+    if callee is None:
+        raise Raising(Failure(("TypeError", "Exception"), "None is called"))
+    why = callee.why if isinstance(callee, Unknown) else f"a {type(callee).__name__} is called"
+    return Unknown(f"call of something unknown ({why})", solid=False)
+
+
+def _each(
+    machine: Machine, callee: Choice, arguments: list[Value], keywords: dict[str, Value], node: Any, scope: Scope
+) -> Value:
+    """Every alternative is called as if on a side of an unknown decision; those that fail fall out."""
+    found = []
+    for option in callee.options:
+        if option is MISSING:
+            continue
+
+        def one(option: Value = option) -> Value:
+            return call(machine, option, arguments, keywords, node, scope)
+
+        value = machine.guarded(node.func if isinstance(node, ast.Call) else node, scope, True, one)
+        if value is not None or option is not None:
+            found.append(value)
+    return one_of(found)
+
+
+def _instance(
+    machine: Machine, callee: Instance, arguments: list[Value], keywords: dict[str, Value], node: Any, scope: Scope
+) -> Value:
+    found = asked(machine, callee, "__call__", arguments, node, scope, keywords)
+    if found is not MISSING:
+        return found
+    cls = callee.cls
+    if cls is not None and any(
+        isinstance(base, External) and base.dotted.startswith("torch.nn") for base in cls.outside()
+    ):
+        found = asked(machine, callee, "forward", arguments, node, scope, keywords)
+    return Unknown("call of an object whose __call__ is not known") if found is MISSING else found
+
+
+def asked(
+    machine: Machine,
+    value: Value,
+    name: str,
+    arguments: list[Value],
+    node: Any,
+    scope: Scope,
+    keywords: dict[str, Value] | None = None,
+) -> Value:
+    """A special method, looked up on the class; MISSING when no class of the sources defines it."""
+    cls = value.cls if isinstance(value, (Instance, Member)) else None
+    if cls is None:
+        return MISSING
+    _, found = objects.find(machine, cls, name)
+    if not isinstance(found, Function):
+        return MISSING
+    return function(machine, found, [value, *arguments], keywords or {}, node, scope)
+
+
+# -- functions ----------------------------------------------------------------------------------------------------
+
+
+def function(
+    machine: Machine, callee: Function, arguments: list[Value], keywords: dict[str, Value], node: Any, scope: Scope
+) -> Value:
+    facts = machine.facts
+    kind = "kernel" if callee.kind == "kernel" else "call"
+    machine.note(kind, scope.module.module, node, callee.dotted)
+    bare = callee.qualified.rpartition(".")[2]
+    for key in (callee.dotted, bare):
+        if key in facts.calls:
+            return stdlib.answer(facts.calls[key], arguments, keywords)
+    if callee.kind == "kernel":
+        return Unknown(f"what {callee.dotted} computes", solid=True)
+    if callee.kind == "context":
+        return Unknown(f"the context {callee.dotted}", solid=True)
+    if callee.dotted in facts.opaque or bare in facts.opaque:
+        return Unknown(f"what {callee.dotted} gives")
+    if len(machine.active) >= facts.depth_at_most:
+        return _given_up(machine, callee, node, scope, f"calls more than {facts.depth_at_most} deep")
+    if machine.active.count(callee) >= RECURSION_AT_MOST:
+        return _given_up(machine, callee, node, scope, "it calls itself")
+    inner = Scope(callee.module, callee.outer)
+    inner.function = callee
+    inner.globals_ = _globals(callee.node)
+    _bind(machine, callee, inner, arguments, keywords)
+    return _enter(machine, callee, inner)
+
+
+def _given_up(machine: Machine, callee: Function, node: Any, scope: Scope, why: str) -> Value:
+    machine.note("not followed", scope.module.module, node, callee.dotted, value=why)
+    return Unknown(f"{callee.dotted} is not followed: {why}")
+
+
+def _enter(machine: Machine, callee: Function, inner: Scope) -> Value:
+    node = callee.node
+    if isinstance(node, ast.Lambda):
+        return _inside(machine, callee, lambda: Ended("return", machine.value(node.body, inner)))
+    if _yields(node):
+        inner.yields = []
+        _inside(machine, callee, lambda: machine.block(node.body, inner))
+        return inner.yields
+    return _inside(machine, callee, lambda: machine.block(node.body, inner))
+
+
+def _inside(machine: Machine, callee: Function, walk: Callable[[], Ended | None]) -> Value:
+    """Walks a body, then joins the ways that returned early under something unknown."""
+    waiting, level, conditions = len(machine.pending), machine.journal.level, len(machine.conditions)
+    tries = len(machine.tries)
+    machine.active.append(callee)
+    raising: Raising | None = None
+    try:
+        ended = walk() or Ended("return", None)
+    except Raising as error:
+        ended, raising = Ended("raise", error.failure), error
+    finally:
+        machine.active.pop()
+        del machine.tries[tries:]
+    after, values = machine.arrive("return", waiting, ended)
+    del machine.pending[waiting:]
+    del machine.conditions[conditions:]
+    machine.journal.release(level)
+    if raising is not None and not values:
+        raise raising
+    own = [ended.value] if ended.kind == "return" and after is not None else []
+    return one_of([*own, *values])
+
+
+@lru_cache(maxsize=4096)
+def _globals(node: ast.AST) -> frozenset[str]:
+    return frozenset(name for inner in own_nodes(node) if isinstance(inner, ast.Global) for name in inner.names)
+
+
+@lru_cache(maxsize=4096)
+def _yields(node: ast.AST) -> bool:
+    return any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in own_nodes(node))
+
+
+def own_nodes(node: ast.AST) -> list[ast.AST]:
+    """Nodes of a function's body without those of functions and classes inside it."""
+    found: list[ast.AST] = []
+    todo: list[ast.AST] = list(getattr(node, "body", ())) if not isinstance(node, ast.Lambda) else [node.body]
+    while todo:
+        inner = todo.pop()
+        found.append(inner)
+        if not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            todo.extend(ast.iter_child_nodes(inner))
+    return found
+
+
+def _bind(machine: Machine, callee: Function, inner: Scope, arguments: list[Value], keywords: dict[str, Value]) -> None:
+    """Parameters get their values; what is not given and has no default is unknown."""
+    spec = callee.node.args
+    names = [each.arg for each in spec.posonlyargs + spec.args]
+    around = callee.outer or callee.module.scope
+    defaults: dict[str, ast.expr] = dict(zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True))
+    defaults |= {each.arg: value for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
+    open_ = MANY in arguments or "**" in keywords
+    known = arguments[: arguments.index(MANY)] if MANY in arguments else arguments
+    given = dict(zip(names, known, strict=False)) | {key: value for key, value in keywords.items() if key != "**"}
+    for name in [*names, *(each.arg for each in spec.kwonlyargs)]:
+        if name in given:
+            inner.names[name] = given.pop(name)
+        elif name in defaults and not open_:
+            inner.names[name] = machine.value(defaults[name], around)
+        else:
+            inner.names[name] = Unknown(f"argument {name} of {callee.qualified}")
+    if spec.vararg:
+        rest = tuple(known[len(names) :])
+        inner.names[spec.vararg.arg] = (*rest, MANY) if MANY in arguments else rest
+    if spec.kwarg:
+        inner.names[spec.kwarg.arg] = given | ({MANY: MANY} if "**" in keywords else {})
+
+
+# -- objects ------------------------------------------------------------------------------------------------------
+
+
+def create(
+    machine: Machine, cls: Class, arguments: list[Value], keywords: dict[str, Value], node: Any, scope: Scope
+) -> Value:
+    """`Class(...)`."""
+    if cls.is_enum:
+        return _member(machine, cls, arguments, node, scope)
+    machine.note("call", scope.module.module, node, cls.dotted)
+    for key in (cls.dotted, cls.qualified):
+        if key in machine.facts.calls:
+            return stdlib.answer(machine.facts.calls[key], arguments, keywords)
+    kinds = exception_kinds(cls)
+    if kinds:
+        message = stdlib.message(arguments)
+        return Failure(kinds, message, tuple(arguments))
+    _, maker = objects.find(machine, cls, "__new__")
+    made = Instance(cls)
+    if isinstance(maker, Function):
+        new = function(machine, maker, [cls, *arguments], keywords, node, scope)
+        made = new if isinstance(new, Instance) else made
+    owner, maker = objects.find(machine, cls, "__init__")
+    recorded = next((at for at in cls.line() if at.record), None)
+    if isinstance(maker, Function) and not (
+        recorded and owner and cls.line().index(recorded) < cls.line().index(owner)
+    ):
+        function(machine, maker, [made, *arguments], keywords, node, scope)
+    elif recorded is not None:
+        _fields(machine, cls, made, arguments, keywords)
+        _, after = objects.find(machine, cls, "__post_init__")
+        if isinstance(after, Function):
+            function(machine, after, [made], {}, node, scope)
+    return made
+
+
+def exception_kinds(cls: Class) -> tuple[str, ...]:
+    """Every class an exception class derives from, itself first; empty for other classes."""
+    outside = [base.dotted for base in cls.outside() if isinstance(base, External)]
+    inherited = [kind for dotted in outside for kind in stdlib.exception_kinds(dotted)]
+    return (*(at.dotted for at in cls.line()), *inherited) if inherited else ()
+
+
+def _fields(machine: Machine, cls: Class, made: Instance, arguments: list[Value], keywords: dict[str, Value]) -> None:
+    positional = list(arguments)
+    open_ = MANY in arguments or "**" in keywords
+    for name, default, at in fields(cls):
+        if positional and positional[0] is not MANY:
+            value = positional.pop(0)
+        elif name in keywords:
+            value = keywords[name]
+        elif default is not None and not open_:
+            value = _default(machine, default, at)
+        else:
+            value = Unknown(f"field {name} of {cls.qualified}")
+        made.attributes[name] = value
+
+
+def _default(machine: Machine, default: ast.expr, at: Class) -> Value:
+    if isinstance(default, ast.Call) and getattr(default.func, "id", getattr(default.func, "attr", "")) == "field":
+        for keyword in default.keywords:
+            if keyword.arg == "default":
+                return machine.value(keyword.value, at.module.scope)
+            if keyword.arg == "default_factory":
+                return machine.call(machine.value(keyword.value, at.module.scope), [], {}, default, at.module.scope)
+        return Unknown("a field without default")
+    return machine.value(default, at.module.scope)
+
+
+def fields(cls: Class) -> list[tuple[str, ast.expr | None, Class]]:
+    """The annotated fields a constructor is made from, bases first: name, default, where."""
+    found: dict[str, tuple[str, ast.expr | None, Class]] = {}
+    for at in reversed(cls.line()):
+        for node in at.node.body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                if "ClassVar" in ast.dump(node.annotation)[:200]:
+                    continue
+                found[node.target.id] = (node.target.id, node.value, at)
+    return list(found.values())
+
+
+def _member(machine: Machine, cls: Class, arguments: list[Value], node: Any, scope: Scope) -> Value:
+    wanted = arguments[0] if arguments else None
+    if isinstance(wanted, Choice):
+        return one_of([_member(machine, cls, [option], node, scope) for option in wanted.options])
+    if isinstance(wanted, Member) and wanted.cls is cls:
+        return wanted
+    if isinstance(wanted, Unknown):
+        return Unknown(f"a {cls.qualified}", solid=True)
+    for member in cls.members.values():
+        if operators.equal(member.value, wanted):
+            return member
+    _, fallback = objects.find(machine, cls, "_missing_")
+    if isinstance(fallback, Function):
+        return function(machine, fallback, [cls, wanted], {}, node, scope)
+    message = f"{wanted!r} is not a valid {cls.qualified}"
+    failure = Failure(("ValueError", "Exception", "BaseException"), message)
+    machine.note("raise", scope.module.module, node, "ValueError", value=failure)
+    raise Raising(failure)

@@ -1,0 +1,136 @@
+"""Evaluator: what a function of a program that is read, and never run, comes to for given facts.
+
+    walk = Evaluator(sources, Facts(follow=("engine",), calls={"torch.cuda.get_device_capability": (12, 0)}))
+    outcome = walk.call("engine.moe.choose", [...])
+    outcome.value, outcome.refusal, outcome.events
+
+The read program's state lives on between calls of one evaluator (objects made by one call can be handed to the next),
+as it would in one process. For another question make another evaluator: modules stay parsed with their `Sources`.
+"""
+
+import ast
+from typing import Any
+
+import msgspec
+
+from sublight.audit.source import calls, containers, expressions, namespaces, objects, statements
+from sublight.audit.source.events import Event
+from sublight.audit.source.facts import Facts
+from sublight.audit.source.machine import Machine, OutOfSteps, Raising
+from sublight.audit.source.tree import Module, Sources
+from sublight.audit.source.values import MISSING, Class, Failure, Instance, Namespace, Scope, Unknown, Value
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one call came to.
+
+    Attributes:
+        value: what it returns; unknown when it raises or was given up.
+        refusal: the exception it certainly ends with, None when it may return.
+        events: what happened, in order. Events that hang on something unknown carry the conditions.
+        gave_up: why the walk was not finished, "" when it was.
+    """
+
+    value: Any
+    refusal: Failure | None
+    events: tuple[Event, ...]
+    gave_up: str = ""
+
+    def of(self, *kinds: str) -> tuple[Event, ...]:
+        """Events of these kinds."""
+        return tuple(event for event in self.events if event.kind in kinds)
+
+    @property
+    def refused_at(self) -> Event | None:
+        """The `raise` or `assert` that the call certainly ends with."""
+        if self.refusal is None:
+            return None
+        return next((e for e in reversed(self.events) if e.kind == "raise" and e.value is self.refusal), None)
+
+
+class Evaluator(Machine):
+    """One program under one set of facts."""
+
+    def __init__(self, sources: Sources, facts: Facts) -> None:
+        super().__init__(sources, facts, expressions.TABLE | {ast.Call: calls.expression}, statements.TABLE)
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    def name(self, dotted: str) -> Value:
+        """What a dotted name of the program stands for; MISSING when there is nothing of that name."""
+        parts = dotted.split(".")
+        for at in range(len(parts), 0, -1):
+            found = namespaces.space(self, ".".join(parts[:at]))
+            if found is None:
+                continue
+            value: Value = found
+            for part in parts[at:]:
+                value = objects.get(self, value, part, _NODE, _scope())
+                if value is MISSING:
+                    return MISSING
+            return value
+        return MISSING
+
+    def call_name(self, dotted: str, arguments: list[Value] | None = None, **keywords: Value) -> Outcome:
+        """Calls what a dotted name stands for. A name that is not there gives an outcome that was given up."""
+        callee = self.name(dotted)
+        if callee is MISSING:
+            return Outcome(Unknown(f"{dotted} is not in the sources"), None, (), f"{dotted} is not in the sources")
+        return self.run(callee, arguments or [], keywords)
+
+    def call_method(self, value: Value, name: str, arguments: list[Value] | None = None, **keywords: Value) -> Outcome:
+        """Calls a method of an object that an earlier call made."""
+        method = objects.get(self, value, name, _NODE, _scope())
+        if method is MISSING:
+            return Outcome(Unknown(f"there is no {name}"), None, (), f"{value!r} has no {name}")
+        return self.run(method, arguments or [], keywords)
+
+    def attribute(self, value: Value, name: str) -> Value:
+        """An attribute of a value as it now stands; MISSING when there is none."""
+        return objects.get(self, value, name, _NODE, _scope())
+
+    def run(self, callee: Value, arguments: list[Value], keywords: dict[str, Value]) -> Outcome:
+        seen = len(self.events)
+        value: Value = Unknown("it raises")
+        refusal: Failure | None = None
+        gave_up = ""
+        try:
+            value = self.call(callee, arguments, keywords, _NODE, _scope())
+        except Raising as raising:
+            refusal = raising.failure
+        except OutOfSteps as error:
+            gave_up = str(error)
+        except RecursionError:
+            gave_up = "the program is nested too deeply"
+        return Outcome(value, refusal, tuple(self.events[seen:]), gave_up)
+
+    def instance(self, dotted: str, attributes: dict[str, Value], open_: bool = True) -> Value:
+        """An object of a class of the program, made without its constructor."""
+        cls = self.name(dotted)
+        return Instance(cls if isinstance(cls, Class) else None, attributes, open_)
+
+    # -- what the machine leaves open -----------------------------------------------------------------------------
+
+    def call(self, callee: Value, arguments: list[Value], keywords: dict[str, Value], node: Any, scope: Scope) -> Value:
+        return calls.call(self, callee, arguments, keywords, node, scope)
+
+    def asked(self, value: Value, name: str, arguments: list[Value], node: Any, scope: Scope) -> Value:
+        return calls.asked(self, value, name, arguments, node, scope)
+
+    def item(self, container: Value, key: Value, node: Any, scope: Scope) -> Value:
+        return containers.item(self, container, key, node, scope)
+
+    def iterated(self, value: Value, node: Any, scope: Scope) -> Value:
+        found = calls.asked(self, value, "__iter__", [], node, scope)
+        return value if found is MISSING else found
+
+    def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
+        statements.store(self, target, value, scope)
+
+
+# Where a question of ours stands: in no file.
+_NODE = ast.Constant(None, lineno=0, col_offset=0)
+
+
+def _scope() -> Scope:
+    return Scope(Namespace(Module("", "", b"")), None)

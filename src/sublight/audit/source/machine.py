@@ -1,0 +1,251 @@
+"""The machine that walks a program: its state, and how unknown decisions split and join.
+
+Every decision that hangs on something unknown is walked on both sides and the two ends are merged, so a function is
+walked once whatever its number of unknown decisions. What happens on one side only carries the condition. A side that
+refuses (raises) ends there: the walk goes on with the other one, and the refusal is among the events, with its
+condition.
+"""
+
+import ast
+import builtins
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from sublight.audit.source.events import Condition, Event
+from sublight.audit.source.facts import Facts
+from sublight.audit.source.journal import Journal, State
+from sublight.audit.source.tree import Module, Sources
+from sublight.audit.source.values import Failure, Function, Namespace, Scope, Unknown, Value, one_of
+
+
+class Raising(Exception):  # noqa: N818 - it stands for the read program's exception and is no error of ours
+    """The program that is read raises."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class OutOfSteps(Exception):  # noqa: N818
+    """The walk was given up: too many steps."""
+
+
+class Ended(NamedTuple):
+    """How a block ended other than by running through: "return", "break", "continue", "raise"."""
+
+    kind: str
+    value: Value = None
+
+
+class Pending(NamedTuple):
+    """A side of an unknown decision that left the block early, waiting to be joined where its way leads."""
+
+    ended: Ended
+    mark: int
+    state: State
+
+
+# The node is of the type that the table lists the function under.
+Expression = Callable[["Machine", Any, Scope], Value]
+Statement = Callable[["Machine", Any, Scope], Ended | None]
+
+
+class Machine(ABC):
+    """State of one walk. What each kind of syntax means is in the tables; calls and containers are left open."""
+
+    builtins = frozenset(dir(builtins))
+
+    def __init__(
+        self,
+        sources: Sources,
+        facts: Facts,
+        expressions: Mapping[type, Expression],
+        statements: Mapping[type, Statement],
+    ) -> None:
+        self.sources = sources
+        self.facts = facts
+        self.journal = Journal()
+        self.events: list[Event] = []
+        self.conditions: list[Condition] = []
+        self.pending: list[Pending] = []
+        self.active: list[Function] = []
+        self.handled: list[Failure] = []
+        self.tries: list[tuple[Module, ast.Try | ast.With]] = []  # around here, and not outside the function
+        self.environment: dict[str, Value] = dict(facts.environment)
+        self.spaces: dict[str, Namespace | None] = {}
+        self.steps = 0
+        self._expressions = expressions
+        self._statements = statements
+
+    @abstractmethod
+    def call(self, callee: Value, arguments: list[Value], keywords: dict[str, Value], node: Any, scope: Scope) -> Value:
+        """Calls a value. A `MANY` among the arguments stands for any number of unknown ones."""
+
+    @abstractmethod
+    def asked(self, value: Value, name: str, arguments: list[Value], node: Any, scope: Scope) -> Value:
+        """Calls a special method of an object of the sources; MISSING when its class defines none."""
+
+    @abstractmethod
+    def item(self, container: Value, key: Value, node: Any, scope: Scope) -> Value:
+        """`container[key]`."""
+
+    @abstractmethod
+    def iterated(self, value: Value, node: Any, scope: Scope) -> Value:
+        """What a `for` runs over: a container, or something unknown."""
+
+    @abstractmethod
+    def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
+        """`target = value`, taking tuples apart."""
+
+    # -- walking ------------------------------------------------------------------------------------------------
+
+    def value(self, node: ast.expr, scope: Scope) -> Value:
+        self.steps += 1
+        if self.steps > self.facts.steps_at_most:
+            raise OutOfSteps(f"more than {self.facts.steps_at_most} steps")
+        walk = self._expressions.get(type(node))
+        if walk is None:
+            return Unknown(f"{type(node).__name__} is not read")
+        return walk(self, node, scope)
+
+    def block(self, body: list[ast.stmt], scope: Scope) -> Ended | None:
+        for node in body:
+            self.steps += 1
+            walk = self._statements.get(type(node))
+            if walk is None:
+                self.note("not followed", scope.module.module, node, value=f"{type(node).__name__} is not read")
+                continue
+            ended = walk(self, node, scope)
+            if ended is not None:
+                return ended
+        return None
+
+    def note(
+        self,
+        kind: str,
+        module: Module,
+        node: ast.AST,
+        name: str = "",
+        outcome: bool | None = None,
+        value: Value = None,
+    ) -> Event:
+        function = self.active[-1].dotted if self.active else ""
+        event = Event(kind, module, node, tuple(self.conditions), len(self.active), function, name, outcome, value)
+        self.events.append(event)
+        return event
+
+    # -- unknown decisions --------------------------------------------------------------------------------------
+
+    def fork(
+        self,
+        node: ast.AST,
+        scope: Scope,
+        yes: Callable[[], Ended | None],
+        no: Callable[[], Ended | None],
+    ) -> Ended | None:
+        """Walks both sides of an unknown decision from the same state and joins what can be joined."""
+        module = scope.module.module
+        level, mark, waiting = self.journal.level, self.journal.mark(), len(self.pending)
+        first, then = self._side(Condition(module, node, True), yes, mark, level + 1, waiting)
+        second, otherwise = self._side(Condition(module, node, False), no, mark, level + 1, waiting)
+        ended = self._join(module, node, mark, (first, then), (second, otherwise))
+        if len(self.pending) == waiting:
+            self.journal.release(level)
+        return ended
+
+    def _side(
+        self, guard: Condition, walk: Callable[[], Ended | None], mark: int, level: int, waiting: int
+    ) -> tuple[Ended | None, State]:
+        known = len(self.conditions)
+        self.conditions.append(guard)
+        depth, handled, tries = len(self.active), len(self.handled), len(self.tries)
+        try:
+            ended = walk()
+        except Raising as raising:
+            ended = Ended("raise", raising.failure)
+            del self.active[depth:], self.handled[handled:], self.tries[tries:]
+        finally:
+            del self.conditions[known:]
+        self._rebase(waiting, mark)
+        state = self.journal.leave(mark)
+        self.journal.release(level)
+        return ended, state
+
+    def _rebase(self, waiting: int, mark: int) -> None:
+        """Makes what waits since `waiting` relative to the earlier mark."""
+        for at, item in enumerate(self.pending[waiting:], waiting):
+            if item.mark > mark:
+                self.pending[at] = item._replace(mark=mark, state=self.journal.rebase(item.state, item.mark, mark))
+
+    def _join(
+        self,
+        module: Module,
+        node: ast.AST,
+        mark: int,
+        a: tuple[Ended | None, State],
+        b: tuple[Ended | None, State],
+    ) -> Ended | None:
+        (first, then), (second, otherwise) = a, b
+        if first and first.kind == "raise" and second and second.kind == "raise":
+            self.journal.resume(then)
+            raise Raising(first.value)
+        if first and first.kind == "raise":
+            self.journal.resume(otherwise)
+            return second
+        if second and second.kind == "raise":
+            self.journal.resume(then)
+            return first
+        if (first and first.kind) == (second and second.kind):
+            self.journal.resume(then)
+            self.journal.merge(mark, otherwise)
+            return Ended(first.kind, one_of((first.value, second.value))) if first and second else None
+        # One side leaves the block, or both to different places: it waits there for the other one.
+        waits_first = first is not None and (second is None or first.kind == "return")
+        if waits_first and first is not None:
+            self.pending.append(Pending(first, mark, then))
+            self.journal.resume(otherwise)
+            self.conditions.append(Condition(module, node, False))
+            return second
+        assert second is not None
+        self.pending.append(Pending(second, mark, otherwise))
+        self.journal.resume(then)
+        self.conditions.append(Condition(module, node, True))
+        return first
+
+    def arrive(self, kind: str, waiting: int, ended: Ended | None) -> tuple[Ended | None, list[Value]]:
+        """Joins everything that waited for this place: returns of a function, breaks of a loop.
+
+        Returns how the walk goes on (None: it runs on), and the values that those who waited brought.
+        """
+        values: list[Value] = []
+        for at in range(len(self.pending) - 1, waiting - 1, -1):
+            item = self.pending[at]
+            if item.ended.kind != kind:
+                continue
+            del self.pending[at]
+            values.append(item.ended.value)
+            if ended is None or ended.kind == kind:
+                self.journal.merge(item.mark, item.state)
+                continue
+            # The walk itself went elsewhere: it waits in turn, and the one that arrived goes on.
+            self._rebase(waiting, item.mark)
+            state = self.journal.leave(item.mark)
+            if ended.kind != "raise":
+                self.pending.append(Pending(ended, item.mark, state))
+            self.journal.resume(item.state)
+            ended = None
+        return ended, values
+
+    def guarded(self, node: ast.AST, scope: Scope, outcome: bool, walk: Callable[[], Value]) -> Value | None:
+        """The value of an expression that is evaluated only if something unknown holds; None when it raises."""
+        found: list[Value] = []
+
+        def keep() -> None:
+            found.append(walk())
+
+        def skip() -> None:
+            return None
+
+        self.fork(node, scope, keep if outcome else skip, skip if outcome else keep)
+        return found[0] if found else None

@@ -1,0 +1,329 @@
+"""Values of a program that is read and not run: what is known stands for itself, what is not says why.
+
+Plain constants, tuples, lists, dicts and sets are Python's own, holding values in turn. Everything else of a program
+is one of the classes below. `Choice` is one of a few values, which of them hangs on something unknown.
+"""
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+from sublight.audit.source.tree import Module
+
+Value = Any  # one of the classes below, or a constant or container of Python's
+
+OPTIONS_AT_MOST = 12  # a value with more alternatives than this is as good as unknown
+
+
+class Unknown:
+    """A value nothing is known of, and why. A `solid` one is known not to be None (an array, a new object)."""
+
+    __slots__ = ("solid", "why")
+
+    def __init__(self, why: str, solid: bool = False) -> None:
+        self.why = why
+        self.solid = solid
+
+    def __repr__(self) -> str:
+        return f"Unknown({self.why!r})"
+
+
+class Template(Unknown):
+    """A string of which parts are unknown; `text` has the expressions in their place."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__("a string with unknown parts", solid=True)
+        self.text = text
+
+
+class _Mark:
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+MISSING = _Mark("MISSING")  # no such attribute, name or key
+MANY = _Mark("MANY")  # inside a container: any number of further, unknown elements
+
+
+class External:
+    """Something outside the sources that are followed, by its dotted name: "torch.cuda.is_available"."""
+
+    __slots__ = ("dotted",)
+
+    def __init__(self, dotted: str) -> None:
+        self.dotted = dotted
+
+    def __repr__(self) -> str:
+        return f"External({self.dotted!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, External) and other.dotted == self.dotted
+
+    def __hash__(self) -> int:
+        return hash(self.dotted)
+
+
+class Scope:
+    """Names of a running function, class body or module, and what stands around it."""
+
+    __slots__ = ("function", "globals_", "module", "names", "outer", "owner", "yields")
+
+    def __init__(self, module: "Namespace", outer: "Scope | None", owner: "Class | None" = None) -> None:
+        self.module = module
+        self.names: dict[str, Value] = {}
+        self.outer = outer
+        self.owner = owner
+        self.function: Function | None = None
+        self.globals_: frozenset[str] = frozenset()
+        self.yields: list[Value] | None = None
+
+
+class Namespace:
+    """A module: names filled when asked for. `written` holds what functions wrote with `global`."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.names: dict[str, Value] = {}
+        self.written: dict[str, Value] = {}
+        self.done: set[int] = set()
+        self.scope = Scope(self, None)
+        self.scope.names = self.names
+        self.loads = False
+
+    @property
+    def name(self) -> str:
+        return self.module.name
+
+    def __repr__(self) -> str:
+        return f"Namespace({self.name!r})"
+
+
+class Lazy:
+    """A name bound by an import that nobody has used yet."""
+
+    __slots__ = ("module", "name")
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+
+
+class Function:
+    """A function of the sources.
+
+    Attributes:
+        kind: "plain", "property", "static", "class", "kernel" (handed to a compiler outside the sources),
+            "context" (a generator that is a context manager).
+        qualified: "ModelOptConfig.get_quant_method", the name inside its module.
+    """
+
+    __slots__ = ("defaults", "kind", "module", "node", "outer", "owner", "qualified")
+
+    def __init__(
+        self,
+        module: Namespace,
+        node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda,
+        qualified: str,
+        outer: Scope | None,
+        owner: "Class | None",
+    ) -> None:
+        self.module = module
+        self.node = node
+        self.qualified = qualified
+        self.outer = outer
+        self.owner = owner
+        self.kind = "plain"
+        self.defaults: tuple[list[Value], list[Value | None]] = ([], [])
+
+    @property
+    def dotted(self) -> str:
+        return f"{self.module.name}.{self.qualified}"
+
+    @property
+    def where(self) -> str:
+        return self.module.module.at(self.node)
+
+    def __repr__(self) -> str:
+        return f"Function({self.dotted!r})"
+
+
+class Bound:
+    """A method together with its object (or class)."""
+
+    __slots__ = ("function", "receiver")
+
+    def __init__(self, function: Function, receiver: Value) -> None:
+        self.function = function
+        self.receiver = receiver
+
+
+class Native:
+    """A method of a constant or container: `"x".upper`, `names.append`."""
+
+    __slots__ = ("name", "receiver")
+
+    def __init__(self, receiver: Value, name: str) -> None:
+        self.receiver = receiver
+        self.name = name
+
+
+class Partial:
+    """`functools.partial`, and wrappers that leave a function what it is (`lru_cache`)."""
+
+    __slots__ = ("arguments", "keywords", "target")
+
+    def __init__(self, target: Value, arguments: list[Value], keywords: dict[str, Value]) -> None:
+        self.target = target
+        self.arguments = arguments
+        self.keywords = keywords
+
+
+class Class:
+    """A class of the sources. `members` holds an enumeration's, by name."""
+
+    __slots__ = ("bases", "is_enum", "members", "module", "names", "node", "qualified", "record")
+
+    def __init__(self, module: Namespace, node: ast.ClassDef, qualified: str, bases: list[Value]) -> None:
+        self.module = module
+        self.node = node
+        self.qualified = qualified
+        self.bases = bases
+        self.names: dict[str, Value] = {}
+        self.members: dict[str, Member] = {}
+        self.is_enum = False
+        self.record = False  # its constructor is made from annotated fields
+
+    @property
+    def dotted(self) -> str:
+        return f"{self.module.name}.{self.qualified}"
+
+    @property
+    def where(self) -> str:
+        return self.module.module.at(self.node)
+
+    def line(self) -> "list[Class]":
+        """The class and its bases of the sources, in the order attributes are looked up."""
+        found: dict[int, Class] = {}
+        for base in [self, *(c for b in self.bases if isinstance(b, Class) for c in b.line())]:
+            found.pop(id(base), None)  # a shared base comes after all that derive from it
+            found[id(base)] = base
+        return list(found.values())
+
+    def outside(self) -> list[Value]:
+        """Bases that the sources do not hold."""
+        return [base for cls in self.line() for base in cls.bases if not isinstance(base, Class)]
+
+    def __repr__(self) -> str:
+        return f"Class({self.dotted!r})"
+
+
+class Instance:
+    """An object of a class of the sources. An `open` one may have attributes that nobody has seen being set."""
+
+    __slots__ = ("attributes", "cls", "open")
+
+    def __init__(self, cls: Class | None, attributes: dict[str, Value] | None = None, open_: bool = False) -> None:
+        self.cls = cls
+        self.attributes = attributes if attributes is not None else {}
+        self.open = open_
+
+    def __repr__(self) -> str:
+        return f"Instance({self.cls.qualified if self.cls else 'object'})"
+
+
+class Member:
+    """A member of an enumeration."""
+
+    __slots__ = ("cls", "name", "value")
+
+    def __init__(self, cls: Class, name: str, value: Value) -> None:
+        self.cls = cls
+        self.name = name
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"{self.cls.qualified}.{self.name}"
+
+
+class Parent:
+    """`super()`: attributes are looked up behind `cls`."""
+
+    __slots__ = ("cls", "receiver")
+
+    def __init__(self, cls: Class, receiver: Value) -> None:
+        self.cls = cls
+        self.receiver = receiver
+
+
+class Failure:
+    """An exception: its class by dotted name, every class it derives from, and its message."""
+
+    __slots__ = ("kinds", "message", "value")
+
+    def __init__(self, kinds: tuple[str, ...], message: str, value: Value = None) -> None:
+        self.kinds = kinds
+        self.message = message
+        self.value = value
+
+    @property
+    def kind(self) -> str:
+        return self.kinds[0]
+
+    def __repr__(self) -> str:
+        return f"Failure({self.kind}: {self.message!r})"
+
+
+class Choice:
+    """One of several values."""
+
+    __slots__ = ("options",)
+
+    def __init__(self, options: tuple[Value, ...]) -> None:
+        self.options = options
+
+    def __repr__(self) -> str:
+        return f"Choice{self.options!r}"
+
+
+def identical(a: Value, b: Value) -> bool:
+    """Whether two values are certainly one and the same."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (bool, int, float, str, bytes, External)):
+        return bool(a == b)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(identical(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, Bound):
+        return a.function is b.function and a.receiver is b.receiver
+    if isinstance(a, Lazy):
+        return (a.module, a.name) == (b.module, b.name)
+    return False
+
+
+def options(value: Value) -> tuple[Value, ...]:
+    return value.options if isinstance(value, Choice) else (value,)
+
+
+def one_of(values: Iterable[Value]) -> Value:
+    """The value that is any of these: itself if they are all one, unknown if they are too many."""
+    found: list[Value] = []
+    for value in values:
+        for option in options(value):
+            if isinstance(option, Unknown) and any(isinstance(kept, Unknown) for kept in found):
+                continue
+            if not any(identical(option, kept) for kept in found):
+                found.append(option)
+    if len(found) == 1:
+        return found[0]
+    if len(found) > OPTIONS_AT_MOST:
+        return Unknown("one of too many values")
+    return Choice(tuple(found)) if found else Unknown("no value")
