@@ -1,10 +1,10 @@
-"""MoeProblem: one mixture-of-experts layer as one GPU runs it, in named dimensions.
+"""Problems: what a kernel is asked to compute, in named dimensions, and nothing of how.
 
-Everything that depends on a layer's size reads it here: contracts of tensors, the choice of a kernel, the key of a
-compiled one. It says what is to be computed and nothing of how.
+`MoeProblem` is one layer of experts as one GPU runs it, `GroupedGemmProblem` one product of such a layer. Contracts of
+tensors, the choice of a kernel and the key of a compiled one all read their sizes here.
 """
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, Protocol, get_args
 
 import msgspec
 
@@ -20,6 +20,17 @@ ActivationFormat = Literal["bf16", "fp16", "nvfp4", "fp8-block"]
 Activation = Literal["swiglu", "swiglu-oai", "geglu", "relu2"]
 RoutingKind = Literal["given", "softmax", "sigmoid"]
 GlobalScale = Literal["none", "expert", "projection"]
+
+
+class Problem(Protocol):
+    """What choosing a kernel needs to know: the operation, its sizes, and everything that is no size."""
+
+    op: ClassVar[str]
+
+    def dimensions(self) -> dict[str, int]: ...
+
+    def traits(self) -> dict[str, str]: ...
+
 
 _CHOICES = {
     "weight_format": get_args(WeightFormat),
@@ -54,6 +65,8 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
     Raises:
         KernelError: a dimension that is out of range or does not fit another; it is named.
     """
+
+    op: ClassVar[str] = "fused_moe"
 
     tokens: int
     hidden_size: int
@@ -114,6 +127,10 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
         """Every size by its name, as contracts bind them."""
         return {name: getattr(self, name) for name in _SIZES} | {"up_rows": self.up_rows}
 
+    def traits(self) -> dict[str, str]:
+        """Everything that is no size."""
+        return {name: getattr(self, name) for name in _CHOICES} | {"expert_bias": _yes(self.expert_bias)}
+
     def __str__(self) -> str:
         share = f" of {self.num_experts * self.expert_ranks}" if self.expert_ranks > 1 else ""
         return (
@@ -161,6 +178,49 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
             global_scale="expert" if weights == "nvfp4" else "none",
             expert_bias=any(t.part == "experts" and len(t.shape) == 1 for t in model.main),
         )
+
+
+class GroupedGemmProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """`num_groups` products of [m, k] and [n, k] transposed, of which each has its own number of valid rows.
+
+    Attributes:
+        m: rows that each group has room for.
+        operands: format of both operands, such as "nvfp4".
+        out_dtype: torch's name of the result's type.
+        signals: whether finished tiles are announced while the kernel still runs.
+
+    Raises:
+        KernelError: a dimension that is out of range.
+    """
+
+    op: ClassVar[str] = "grouped_gemm_nt_masked"
+
+    m: int
+    n: int
+    k: int
+    num_groups: int
+    operands: str
+    out_dtype: str
+    signals: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in self.dimensions().items():
+            if not 1 <= value <= _LARGEST:
+                raise KernelError(f"a grouped product with this {name}", f"it is {value}", f"1 to {_LARGEST:,}")
+
+    def dimensions(self) -> dict[str, int]:
+        return {"m": self.m, "n": self.n, "k": self.k, "num_groups": self.num_groups}
+
+    def traits(self) -> dict[str, str]:
+        return {"operands": self.operands, "out_dtype": self.out_dtype, "signals": _yes(self.signals)}
+
+    def __str__(self) -> str:
+        sizes = f"{self.num_groups} products [{self.m}, {self.k}] x [{self.n}, {self.k}]"
+        return f"{sizes} of {self.operands} to {self.out_dtype}"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def _wrong(dimension: str, found: str, hint: str) -> KernelError:

@@ -1,0 +1,100 @@
+"""Every kernel there is, as a declaration: what it computes, for which exact targets, and whether anybody ran it.
+
+A declaration says all that choosing needs, so that choosing loads no kernel. It is closed: a trait or a target that it
+does not name is refused, and a kernel that was only compiled says so wherever it appears. Another package adds a kernel
+with one entry point in the group `sublight.kernels`, whose object is a `Kernel`.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from sublight.errors import UnknownNameError
+from sublight.kernels.problem import Problem
+from sublight.registry import Registry
+
+COMPILED = "compiled, not run"
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel.
+
+    Attributes:
+        name: what `backend=` and reports call it.
+        op: what it computes: a problem's `op`.
+        statuses: exact target ("sm_90") -> "run on NVIDIA H200" or `COMPILED`. sm_100 says nothing of sm_120.
+        traits: trait of the problem -> the values that it can do.
+        steps: dimension -> the number that has to divide it.
+        ranges: dimension -> the least and the most, both included.
+        priority: among several that fit and were run, the highest is taken.
+        loader: "module:attribute" of what runs it; imported when it is called for.
+        configure: "module:attribute" of a pure function (problem, shared memory bytes a block) -> the numbers that the
+            kernel is compiled with. It raises KernelError where nothing fits. "" where there is nothing to choose.
+    """
+
+    name: str
+    op: str
+    statuses: dict[str, str]
+    traits: dict[str, tuple[str, ...]]
+    steps: dict[str, int] = {}
+    ranges: dict[str, tuple[int, int]] = {}
+    priority: int = 0
+    loader: str
+    configure: str = ""
+
+    def was_run(self, target: str) -> bool:
+        return self.statuses.get(target, COMPILED) != COMPILED
+
+    def refusal(self, problem: Problem, target: str) -> str:
+        """Why it cannot compute this there; "" where it can."""
+        if problem.op != self.op:
+            return f"computes {self.op}"
+        if target not in self.statuses:
+            return f"is built for {', '.join(sorted(self.statuses)) or 'no target'}"
+        for name, value in problem.traits().items():
+            able = self.traits.get(name, ())
+            if value not in able:
+                return f"{name} is {value!r}, it does {', '.join(able) or 'not say which'}"
+        sizes = problem.dimensions()
+        for name, step in self.steps.items():
+            if sizes[name] % step:
+                return f"{name} {sizes[name]} is no multiple of {step}"
+        for name, (least, most) in self.ranges.items():
+            if not least <= sizes[name] <= most:
+                return f"{name} {sizes[name]} is outside {least} to {most}"
+        return ""
+
+    def load(self) -> Callable[..., Any]:
+        """What runs it."""
+        found: Callable[..., Any] = _attribute(self.loader)
+        return found
+
+    def configuration(self, problem: Problem, shared_memory_bytes: int) -> Mapping[str, int]:
+        """The numbers it is compiled with. Raises KernelError where no configuration fits."""
+        if not self.configure:
+            return {}
+        numbers: Mapping[str, int] = _attribute(self.configure)(problem, shared_memory_bytes)
+        return numbers
+
+
+def _attribute(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+_KERNELS = Registry("kernel", "sublight.kernels", {})
+
+
+def all_kernels() -> list[Kernel]:
+    """Every declaration, by name."""
+    return [_KERNELS.load(name) for name in _KERNELS.names()]
+
+
+def kernel_named(name: str) -> Kernel:
+    """One declaration. Raises UnknownNameError, which names the kernels there are."""
+    if name not in _KERNELS:
+        raise UnknownNameError("kernel", name, [*_KERNELS.names(), "reference"])
+    found: Kernel = _KERNELS.load(name)
+    return found

@@ -1,0 +1,98 @@
+"""Which kernel computes a problem on one exact target, and with which numbers: a pure function that gives its reasons.
+
+No torch, no GPU: what it would do on any card can be asked on any machine.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from sublight.errors import KernelError
+from sublight.facts.gpu import Gpu
+from sublight.kernels.catalogue import Kernel, all_kernels
+from sublight.kernels.problem import Problem
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel for a problem.
+
+    Attributes:
+        status: whether it was run on this target, or only compiled for it.
+        configuration: the numbers it is compiled with.
+        reason: why this one, in words.
+        refused: the others, and why not.
+    """
+
+    kernel: Kernel
+    target: str
+    status: str
+    configuration: Mapping[str, int]
+    reason: str
+    refused: Mapping[str, str]
+
+
+def choose(problem: Problem, gpu: Gpu, kernels: Iterable[Kernel] | None = None) -> Choice:
+    """The kernel for a problem on a card of the catalogue. Raises KernelError with every candidate's reason."""
+    limit = gpu.shared_memory_per_block_bytes.value
+    return choose_for(problem, gpu.target, None if limit is None else int(limit), kernels)
+
+
+def choose_for(
+    problem: Problem, target: str, shared_memory_bytes: int | None, kernels: Iterable[Kernel] | None = None
+) -> Choice:
+    """The same from the two facts that choosing needs.
+
+    Args:
+        target: the exact architecture, "sm_90".
+        shared_memory_bytes: the most a block can opt in to; None where nobody knows, and then kernels that have to be
+            fitted into it are refused.
+        kernels: candidates; the catalogue's where left out.
+    """
+    refused: dict[str, str] = {}
+    fitting: list[tuple[Kernel, Mapping[str, int]]] = []
+    for kernel in all_kernels() if kernels is None else kernels:
+        why = kernel.refusal(problem, target)
+        if not why and kernel.configure and shared_memory_bytes is None:
+            why = f"shared memory of a block of {target} is not known"
+        if not why:
+            try:
+                fitting.append((kernel, kernel.configuration(problem, shared_memory_bytes or 0)))
+            except KernelError as error:
+                why = f"{error.asked}: {error.found}"
+        if why:
+            refused[kernel.name] = why
+    if not fitting:
+        raise _none_fits(problem, target, refused)
+    # What was run beats what was only compiled; between equals the declared priority decides, then the name.
+    fitting.sort(key=lambda one: (not one[0].was_run(target), -one[0].priority, one[0].name))
+    kernel, configuration = fitting[0]
+    others = [other for other, _ in fitting[1:]]
+    return Choice(
+        kernel=kernel,
+        target=target,
+        status=kernel.statuses[target],
+        configuration=configuration,
+        reason=_reason(kernel, others, target),
+        refused=refused,
+    )
+
+
+def _reason(kernel: Kernel, others: list[Kernel], target: str) -> str:
+    status = kernel.statuses[target]
+    if not others:
+        return f"{kernel.name} ({status} for {target}) is the only one that fits"
+    parts = []
+    for other in others:
+        compiled_only = kernel.was_run(target) and not other.was_run(target)
+        why = "only compiled" if compiled_only else f"priority {other.priority} against {kernel.priority}"
+        parts.append(f"{other.name} ({why})")
+    return f"{kernel.name} ({status} for {target}) before {', '.join(parts)}"
+
+
+def _none_fits(problem: Problem, target: str, refused: Mapping[str, str]) -> KernelError:
+    reasons = "; ".join(f"{name}: {why}" for name, why in refused.items()) or "there is no kernel for any"
+    return KernelError(
+        f"a kernel of {problem.op} for {problem} on {target}",
+        f"none fits: {reasons}",
+        "backend='reference' for a slow and exact result, or another problem",
+    )
