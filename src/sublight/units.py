@@ -97,6 +97,11 @@ def show_bytes(count: float, digits: int = 3) -> str:
     return _scaled(count, [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")], digits)
 
 
+def show_gib(count: float, digits: int = 4) -> str:
+    """Binary gigabytes, as drivers and kernels count memory: "95.59 GiB"."""
+    return f"{significant(count / 2**30, digits)} GiB"
+
+
 def show_rate(bytes_per_s: float, digits: int = 4) -> str:
     """Bandwidth, in GB/s as data sheets print it: "1,792 GB/s"."""
     return f"{significant(bytes_per_s / 1e9, digits)} GB/s"

@@ -1,0 +1,87 @@
+"""`nvidia-smi topo -m` and `nvidia-smi topo -p2p r`: how each pair of GPUs is connected, and whether it may talk."""
+
+import re
+
+import msgspec
+
+from sublight.tuning.parsers.values import plain
+
+_DEVICE = re.compile(r"(?:GPU|NIC|mlx5_)[0-9]+")
+_PATH = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|NV[0-9]+")
+_STATUS = re.compile(r"X|OK|CNS|GNS|TNS|NS|DR|U")
+_CPUS = re.compile(r"[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One device: what stands between it and each of the others, in the order of the columns."""
+
+    name: str
+    line: int
+    cells: tuple[str, ...]
+    cpus: str = ""
+    numa: int | None = None
+
+
+class Matrix(msgspec.Struct, frozen=True):
+    devices: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def gpus(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.name.startswith("GPU"))
+
+    def pairs(self) -> tuple[tuple[str, str, str], ...]:
+        """Every two GPUs once: their names, and what the row of the first says."""
+        found = []
+        for row in self.gpus:
+            for device, cell in zip(self.devices, row.cells, strict=True):
+                if device.startswith("GPU") and int(row.name[3:]) < int(device[3:]):
+                    found.append((row.name, device, cell))
+        return tuple(found)
+
+
+def looks_like_topology(text: str) -> bool:
+    return _has_cells(parse(text), _PATH) and not looks_like_p2p(text)
+
+
+def looks_like_p2p(text: str) -> bool:
+    return any(cell not in ("X", "") for row in parse(text).rows for cell in row.cells) and _has_cells(
+        parse(text), _STATUS
+    )
+
+
+def parse(text: str) -> Matrix:
+    """The first matrix of the text; empty where there is none. Tabs may have become spaces on the way."""
+    lines = plain(text).splitlines()
+    devices: tuple[str, ...] = ()
+    rows: list[Row] = []
+    for line, raw in enumerate(lines, 1):
+        words = raw.split()
+        if not devices:
+            if words and _DEVICE.fullmatch(words[0]) and (len(words) == 1 or not _PATH.fullmatch(words[1])):
+                devices = _leading(words)
+        elif words and _DEVICE.fullmatch(words[0]) and len(words) > len(devices):
+            rows.append(_row(words, line, len(devices)))
+        elif rows and words:
+            break
+    return Matrix(devices, tuple(rows))
+
+
+def _leading(words: list[str]) -> tuple[str, ...]:
+    devices = []
+    for word in words:
+        if not _DEVICE.fullmatch(word):
+            break
+        devices.append(word)
+    return tuple(devices)
+
+
+def _row(words: list[str], line: int, count: int) -> Row:
+    rest = words[1 + count :]
+    cpus = rest[0] if rest and _CPUS.fullmatch(rest[0]) else ""
+    numa = rest[1] if cpus and len(rest) > 1 else ""
+    return Row(words[0], line, tuple(words[1 : 1 + count]), cpus, int(numa) if numa.isdecimal() else None)
+
+
+def _has_cells(matrix: Matrix, kind: re.Pattern[str]) -> bool:
+    return bool(matrix.rows) and all(kind.fullmatch(cell) for row in matrix.rows for cell in row.cells)

@@ -1,0 +1,103 @@
+"""What a machine said, by source: text, where it stands, and why there is none."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sublight.hosts.base import Host
+from sublight.tuning.parsers.system import Value
+from sublight.tuning.sources import SOURCES
+
+TIMEOUT_S = 60.0  # nvidia-smi without persistence initialises every card first
+_FILES = ("kernel settings", "cpufreq", "cpuidle", "IOMMU groups", "NVIDIA driver")
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """One source. `text` is None where there is no answer, and then `missing` is the reason."""
+
+    label: str  # what the reader finds it under: the command, or the file it was saved in
+    text: str | None = None
+    missing: str = ""
+    saved: bool = False  # whether the label is the name of a file
+
+
+class Readings:
+    """All sources of one machine; each is parsed once, when it is first looked at."""
+
+    def __init__(self, readings: Mapping[str, Reading]) -> None:
+        self._readings = readings
+        self._parsed: dict[str, Any] = {}
+
+    def __getitem__(self, source: str) -> Reading:
+        return self._readings.get(source) or Reading(source, missing="it was not asked")
+
+    def parsed(self, source: str) -> Any:
+        """The values of a source; None where there is no text."""
+        if source not in self._parsed:
+            text = self[source].text
+            self._parsed[source] = None if text is None else SOURCES[source].parse(text)
+        return self._parsed[source]
+
+    def where(self, source: str, line: int = 0) -> str:
+        """Source and line, as in "nvidia-smi -q, line 67"."""
+        return self[source].label + (f", line {line}" if line else "")
+
+    def place(self, path: str) -> str:
+        """Where a file that `files` found was read."""
+        found = self.file(path)
+        return found[1] if found else ""
+
+    def missing(self, *sources: str) -> str:
+        """Why these say nothing, in one sentence."""
+        reasons: dict[str, list[str]] = {}
+        for source in sources:
+            if self[source].missing:
+                reasons.setdefault(self[source].missing, []).append(source)
+        return "; ".join(
+            # A reason that names the program needs no name before it.
+            text if all(name.split()[0] in text for name in names) else f"{', '.join(names)}: {text}"
+            for text, names in reasons.items()
+        )
+
+    def file(self, path: str) -> tuple[Value, str] | None:
+        """What is in a file of /proc or /sys, and where that was read."""
+        for source in _FILES:
+            values: dict[str, Value] = self.parsed(source) or {}
+            if path in values:
+                return values[path], self.where(source, values[path].line) if self[source].saved else path
+        return None
+
+    def files(self, start: str, end: str) -> dict[str, Value]:
+        """Every file whose path starts and ends so."""
+        return {
+            path: value
+            for source in _FILES
+            for path, value in (self.parsed(source) or {}).items()
+            if path.startswith(start) and path.endswith(end)
+        }
+
+
+def collect(host: Host, labels: Mapping[str, str] | None = None, absent: str = "") -> Readings:
+    """Ask a host everything.
+
+    Args:
+        host: who is asked.
+        labels: source -> the file it was saved in, for answers that come from files.
+        absent: why a recorded host has no answer, where more can be said than that it has none.
+    """
+    return Readings({name: _ask(host, name, (labels or {}).get(name, ""), absent) for name in SOURCES})
+
+
+def _ask(host: Host, name: str, label: str, absent: str) -> Reading:
+    source = SOURCES[name]
+    done = host.run(source.argv, timeout_s=TIMEOUT_S)
+    saved = bool(label)
+    label = label or source.label
+    if done.not_run:
+        return Reading(label, missing=absent or done.not_run)
+    usable = done.ok or (source.partly and done.exit_code is not None and done.exit_code > 0 and done.stdout.strip())
+    if not usable:
+        nothing = source.partly and not done.stdout.strip() and done.exit_code in (1, 2)
+        return Reading(label, missing="no such file there" if nothing else done.failure)
+    return Reading(label, done.text, saved=saved)

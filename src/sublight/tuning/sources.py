@@ -1,0 +1,120 @@
+"""Every command that a machine is asked, and how its output is recognised without a name.
+
+This is the whole list: nothing else is ever run, and each of these only reads. A folder of saved outputs is matched
+with the same list by content, so what a file is called does not matter. LC_ALL=C because lscpu speaks the language of
+the machine.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from sublight.tuning.parsers import environment, lspci, matrix, nvidia_csv, nvidia_q, nvidia_table, system
+
+
+class Source(msgspec.Struct, frozen=True):
+    """One command.
+
+    Attributes:
+        argv: what is run.
+        looks_like: whether a text is this command's output.
+        parse: the text as values.
+        needs_root: whether the output says more to root.
+        advice: what to show as the command, where it is not the one that is run.
+        partly: whether output with an exit code other than 0 is an answer: one of several files was not there.
+    """
+
+    argv: tuple[str, ...]
+    looks_like: Callable[[str], bool]
+    parse: Callable[[str], Any]
+    needs_root: bool = False
+    advice: str = ""
+    partly: bool = False
+
+    @property
+    def label(self) -> str:
+        """What its answers are found under: a file that is only printed is found under its own name."""
+        if self.argv[0] == "cat":
+            return self.argv[1]
+        return self.argv[0] if self.advice else self.command.removeprefix("sudo ")
+
+    @property
+    def command(self) -> str:
+        """As a person would type it."""
+        import shlex
+
+        if self.advice:
+            return self.advice
+        words = self.argv[2:] if self.argv[:2] == ("env", "LC_ALL=C") else self.argv
+        return ("sudo " if self.needs_root else "") + shlex.join(words)
+
+
+def _files(prefix: str, *arguments: str) -> Source:
+    return Source(
+        ("grep", *arguments), lambda text: system.looks_like_files(text, prefix), system.parse_files, partly=True
+    )
+
+
+_COLUMNS = (
+    "index,name,compute_cap,memory.total,utilization.gpu,power.draw,power.limit,pstate,"
+    "pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max"
+)
+_SETTINGS = (
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/vm/swappiness",
+    "/proc/sys/vm/nr_hugepages",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/kernel/mm/transparent_hugepage/defrag",
+    "/sys/module/nvidia_uvm/parameters/uvm_disable_hmm",
+)
+_RECURSIVE = ("-rsH", "")
+
+SOURCES: Mapping[str, Source] = {
+    "nvidia-smi -q": Source(("nvidia-smi", "-q"), nvidia_q.looks_like, nvidia_q.parse),
+    "nvidia-smi --query-gpu": Source(
+        ("nvidia-smi", f"--query-gpu={_COLUMNS}", "--format=csv"), nvidia_csv.looks_like, nvidia_csv.parse
+    ),
+    "nvidia-smi": Source(("nvidia-smi",), nvidia_table.looks_like, nvidia_table.parse),
+    "nvidia-smi topo -m": Source(("nvidia-smi", "topo", "-m"), matrix.looks_like_topology, matrix.parse),
+    "nvidia-smi topo -p2p r": Source(("nvidia-smi", "topo", "-p2p", "r"), matrix.looks_like_p2p, matrix.parse),
+    "lspci -vvv": Source(("lspci", "-vvv"), lspci.looks_like, lspci.parse, needs_root=True),
+    "lscpu": Source(("env", "LC_ALL=C", "lscpu"), system.looks_like_cpu, system.parse_cpu),
+    "numactl -H": Source(("numactl", "-H"), system.looks_like_numa, system.parse_numa),
+    "/proc/cmdline": Source(("cat", "/proc/cmdline"), system.looks_like_cmdline, system.parse_cmdline),
+    "uname -sr": Source(("uname", "-sr"), system.looks_like_kernel, system.parse_kernel),
+    "/proc/meminfo": Source(("cat", "/proc/meminfo"), system.looks_like_memory, system.parse_memory),
+    "kernel settings": Source(
+        ("grep", "-sH", "", *_SETTINGS),
+        lambda text: any(path in _SETTINGS for path in system.parse_files(text)),
+        system.parse_files,
+        partly=True,
+    ),
+    "cpufreq": _files(
+        "/sys/devices/system/cpu/cpufreq/",
+        *(*_RECURSIVE, "--include=scaling_governor", "--include=scaling_driver", "/sys/devices/system/cpu/cpufreq"),
+    ),
+    "cpuidle": _files(
+        "/sys/devices/system/cpu/cpu0/cpuidle/",
+        *(*_RECURSIVE, "--include=name", "--include=latency", "--include=disable"),
+        "/sys/devices/system/cpu/cpu0/cpuidle",
+    ),
+    "IOMMU groups": _files(
+        "/sys/kernel/iommu_groups/", *_RECURSIVE, "--include=type", "/sys/kernel/iommu_groups"
+    ),
+    "ls of IOMMUs": Source(
+        ("ls", "/sys/class/iommu", "/sys/kernel/iommu_groups"),
+        system.looks_like_iommu,
+        system.parse_iommu,
+        partly=True,
+    ),
+    "NVIDIA driver": _files(
+        "/proc/driver/nvidia/", "-sH", "", "/proc/driver/nvidia/params", "/proc/driver/nvidia/version"
+    ),
+    "env": Source(
+        ("env",),
+        environment.looks_like,
+        environment.parse,
+        advice="env | grep -E '^(NCCL|PYTORCH|OMP|CUDA)_'",  # the rest of an environment does not belong in a folder
+    ),
+}  # fmt: skip
