@@ -1,0 +1,116 @@
+"""All-reduce: the engine's own kernels switched off by a rule, and what published timings say that costs."""
+
+from collections.abc import Iterator
+
+from sublight.audit.log.choices import graphs
+from sublight.audit.log.findings.finding import Known, LogFinding
+from sublight.audit.log.record import EngineLog, Fact, FactKind
+from sublight.errors import SublightError
+from sublight.facts.interconnect import Interconnect, collective_time, interconnect_for
+from sublight.facts.workload import Layout, Workload
+from sublight.limits.collectives import Collective, step_collectives
+from sublight.units import show_bytes, show_count, show_time
+
+_PCIE, _P2P = "more than two PCIe-only GPUs", "no P2P"
+_SMALLEST, _LARGEST = 4096, 16 * 1024 * 1024
+
+
+def collective_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
+    custom = [f for f in log.of(FactKind.ALL_REDUCE) if f.get("method") == "custom"]
+    off = [f for f in custom if f.get("state") == "off"]
+    if off and not any(f.get("state") == "on" for f in custom):
+        yield _off(log, off[-1], known)
+    elif not custom and log.setting("disable_custom_all_reduce") == "True" and (_ranks(log) or 1) > 1:
+        yield _asked_off(log, known)
+
+
+def _off(log: EngineLog, fact: Fact, known: Known) -> LogFinding:
+    cause, reason = fact.get("cause"), fact.get("reason")
+    cost, source = _cost(log, known)
+    text = f"custom all-reduce is off ({reason}){_said_by(log, fact)}: all-reduces go through NCCL. {cost}"
+    advice = "measure all-reduces at this size on this machine, NCCL's protocols and channels included"
+    if cause == _PCIE:
+        text += (
+            " The rule looks at NVLink, not at whether peers reach each other: with P2P over PCIe, one-shot kernels do "
+            "run. Do not force them blindly: kernels that read from their peers hang on some hosts."
+        )
+    elif cause == _P2P:
+        advice = "`sublight host`: IOMMU, ACS and the topology decide whether cards reach each other"
+    return LogFinding(
+        id="custom-all-reduce-off",
+        level="warn",
+        subject="all-reduce",
+        text=text,
+        proofs=(log.proof(fact),),
+        advice=advice,
+        source=source,
+    )
+
+
+def _asked_off(log: EngineLog, known: Known) -> LogFinding:
+    cost, source = _cost(log, known)
+    at = log.config.at or log.asked.at
+    return LogFinding(
+        id="custom-all-reduce-off",
+        level="info",
+        subject="all-reduce",
+        text=f"custom all-reduce is switched off by an argument: all-reduces go through NCCL. {cost}",
+        proofs=(log.proof(at),) if at else (),
+        advice="start once without the argument, and compare",
+        source=source,
+    )
+
+
+def _said_by(log: EngineLog, fact: Fact) -> str:
+    if not fact.ranks:
+        return ""
+    return f", say {len(fact.ranks)} of {log.world or '?'} ranks"
+
+
+def _ranks(log: EngineLog) -> int | None:
+    """Ranks that share a layer: what the engine was told, else all there are."""
+    told = log.setting("tensor_parallel_size") or log.asked.get("tp_size")
+    return int(told) if told.isdecimal() and len(told) < 6 else log.world
+
+
+def _cost(log: EngineLog, known: Known) -> tuple[str, str]:
+    """What a step pays, by published timings; the sentence says what is missing where it cannot be said."""
+    ranks = _ranks(log)
+    missing = [n for n, v in (("model", known.model), ("card", known.gpu), ("number of ranks", ranks)) if not v]
+    if known.model is None or known.gpu is None or not ranks:
+        return f"What that costs is not known without the {' and the '.join(missing)}.", ""
+    try:
+        link = interconnect_for(known.gpu, known.interconnect)
+        workload = Workload(layout=Layout(tp=ranks), batch=graphs(log).per_request)
+        found = [c for c in step_collectives(known.model, workload, link) if c.operation == "all-reduce"]
+    except SublightError as error:
+        return f"What that costs is not known: {error.asked}: {error.found}.", ""
+    if not found:
+        return "What that costs is not known: no all-reduce follows from this layout.", ""
+    return _priced(found, link, ranks)
+
+
+def _priced(found: list[Collective], link: Interconnect, ranks: int) -> tuple[str, str]:
+    calls, one = sum(c.calls for c in found), found[0]
+    each = f"{show_count(calls)} all-reduces a step of {show_count(one.payload_bytes)} B at batch 1"
+    if one.nccl_s.value is None or one.best_s.value is None:
+        return f"{each}; what one takes over {link.name} is not known: {one.nccl_s.note or one.best_s.note}.", ""
+    nccl, best = sum(c.calls * c.nccl_s.known for c in found), sum(c.calls * c.best_s.known for c in found)
+    text = (
+        f"{each}: NCCL {show_time(one.nccl_s.known)} each, {show_time(nccl)} a step; best published over {link.name} "
+        f"{show_time(one.best_s.known)}, {show_time(best)} a step: {show_time(nccl - best)} between them."
+    )
+    crossing = _crossing(link, ranks)
+    if crossing:
+        text += f" From about {show_bytes(crossing)} on NCCL is the fastest published: keep it for prefill."
+    return text, one.best_s.source or one.nccl_s.source
+
+
+def _crossing(link: Interconnect, ranks: int) -> int:
+    """The smallest power of two from which NCCL is the fastest that was published; 0 where it never is, or always."""
+    size = _SMALLEST
+    while size <= _LARGEST:
+        if collective_time(link, "all-reduce", "best", ranks, size).algorithm == "nccl":
+            return size if size > _SMALLEST else 0
+        size *= 2
+    return 0
