@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sublight.errors import KernelError, UnknownNameError
 from sublight.kernels import grouped_gemm_nt_masked
 from sublight.kernels.agreement import check_padding, require_agreement, sweep, sweep_tokens
+from sublight.kernels.catalogue import Limits
 from sublight.kernels.masked import runner
 from sublight.kernels.masked_call import LATER, checked_call
 from sublight.kernels.numerics.formats import NVFP4
@@ -247,8 +248,7 @@ def test_a_gpu_without_a_kernel_is_refused_with_the_reasons(monkeypatch: pytest.
     arguments.pop("backend")
     known = checked_call(**arguments, dst_signals=None, sm_count=None, options={})
     monkeypatch.setattr(masked, "require_gpu", lambda call, kind: None)
-    monkeypatch.setattr(device, "target_of", lambda where: "sm_75")
-    monkeypatch.setattr(device, "shared_memory_bytes", lambda where: 65536)
+    monkeypatch.setattr(device, "limits_of", lambda where: Limits(target="sm_75"))
     with pytest.raises(
         KernelError, match=r"2 products \[4, 64\] x \[16, 64\] of nvfp4 to bfloat16 on sm_75: none fits"
     ):

@@ -121,8 +121,7 @@ def test_the_layer_is_the_oracle() -> None:
     layer = Layer()
     out = moe_masked(**layer.arguments())
     assert out.shape == (EXPERTS, ROWS, HIDDEN) and out.dtype == torch.bfloat16
-    # The two multiply by the global scales at other moments, which moves a few values over a rounding boundary.
-    require_agreement("the layer", out, layer.oracle(), 1e-2)
+    require_agreement("the layer", out, layer.oracle(), NVFP4.kernel_error)
     assert not bool(out[1].any()) and not bool(out[2, 3:].any())
 
 
@@ -181,6 +180,16 @@ def test_what_does_not_fit_is_named(name: str, wrong: Any, found: str) -> None:
     arguments = Layer().arguments()
     with pytest.raises(KernelError, match=found):
         moe_masked(**arguments | {name: wrong(arguments[name])})
+
+
+def test_scales_that_calibration_left_unusable_are_named_before_a_prompt_reaches_them() -> None:
+    layer = Layer()
+    for value, problem in ((0.0, "zero"), (float("inf"), "inf"), (1e-42, "denormal"), (float("nan"), "nan")):
+        for name in ("input_global_scale", "a2_global_scale"):
+            scale = layer.arguments()[name].clone()
+            scale[1] = value  # an expert that no token of this call was sent to
+            with pytest.raises(KernelError, match=f"global scale of activations of every expert: expert 1 {problem}"):
+                moe_masked(**layer.arguments(**{name: scale}))
 
 
 def test_tensors_on_a_cpu_need_the_reference_named() -> None:

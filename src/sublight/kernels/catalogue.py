@@ -11,11 +11,36 @@ from typing import Any
 
 import msgspec
 
-from sublight.errors import UnknownNameError
+from sublight.errors import KernelError, UnknownNameError
+from sublight.facts.gpu import Gpu
 from sublight.kernels.problem import Problem
 from sublight.registry import Registry
 
 COMPILED = "compiled, not run"
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a card lets one kernel have.
+
+    Attributes:
+        target: the exact architecture, "sm_90".
+        shared_memory_bytes: the most one block can opt in to. None where nobody knows; so below.
+        sm_count: multiprocessors.
+    """
+
+    target: str
+    shared_memory_bytes: int | None = None
+    sm_count: int | None = None
+
+    @classmethod
+    def of(cls, gpu: Gpu) -> "Limits":
+        """Of a card of the catalogue."""
+        shared, count = gpu.shared_memory_per_block_bytes.value, gpu.sm_count.value
+        return cls(
+            target=gpu.target,
+            shared_memory_bytes=None if shared is None else int(shared),
+            sm_count=None if count is None else int(count),
+        )
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +55,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         ranges: dimension -> the least and the most, both included.
         priority: among several that fit and were run, the highest is taken.
         loader: "module:attribute" of what runs it; imported when it is called for.
-        configure: "module:attribute" of a pure function (problem, shared memory bytes a block) -> the numbers that the
-            kernel is compiled with. It raises KernelError where nothing fits. "" where there is nothing to choose.
+        configure: "module:attribute" of a pure function (problem, `Limits`) -> the numbers that the kernel is compiled
+            with. It raises KernelError where nothing fits. "" where there is nothing to choose.
     """
 
     name: str
@@ -71,11 +96,14 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         found: Callable[..., Any] = _attribute(self.loader)
         return found
 
-    def configuration(self, problem: Problem, shared_memory_bytes: int) -> Mapping[str, int]:
-        """The numbers it is compiled with. Raises KernelError where no configuration fits."""
+    def configuration(self, problem: Problem, limits: Limits) -> Mapping[str, int]:
+        """The numbers it is compiled with. Raises KernelError where no configuration fits, or a limit is not known."""
         if not self.configure:
             return {}
-        numbers: Mapping[str, int] = _attribute(self.configure)(problem, shared_memory_bytes)
+        for name in ("shared_memory_bytes", "sm_count"):
+            if getattr(limits, name) is None:
+                raise KernelError(f"configuring {self.name}", f"{name} of {limits.target} is not known", "a known card")
+        numbers: Mapping[str, int] = _attribute(self.configure)(problem, limits)
         return numbers
 
 

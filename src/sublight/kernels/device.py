@@ -1,16 +1,16 @@
-"""What choosing a kernel has to know of the GPU that holds a tensor: its exact target and a block's shared memory."""
+"""What choosing a kernel has to know of the GPU that holds a tensor."""
 
 import torch
 
+from sublight.kernels.catalogue import Limits
 
-def target_of(device: torch.device) -> str:
-    """The exact architecture: "sm_90"."""
+
+def limits_of(device: torch.device) -> Limits:
+    """Its exact target and limits, as the driver says; a limit is None where this torch does not hand it on."""
     major, minor = torch.cuda.get_device_capability(device)
-    return f"sm_{major}{minor}"
-
-
-def shared_memory_bytes(device: torch.device) -> int | None:
-    """The most one block can opt in to, as the driver says; None where this build of torch does not hand it on."""
     properties = torch.cuda.get_device_properties(device)
-    limit: int | None = getattr(properties, "shared_memory_per_block_optin", None)
-    return limit
+    return Limits(
+        target=f"sm_{major}{minor}",
+        shared_memory_bytes=getattr(properties, "shared_memory_per_block_optin", None),
+        sm_count=properties.multi_processor_count,
+    )

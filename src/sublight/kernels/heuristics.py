@@ -9,7 +9,7 @@ import msgspec
 
 from sublight.errors import KernelError
 from sublight.facts.gpu import Gpu
-from sublight.kernels.catalogue import Kernel, all_kernels
+from sublight.kernels.catalogue import Kernel, Limits, all_kernels
 from sublight.kernels.problem import Problem
 
 
@@ -33,30 +33,19 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 def choose(problem: Problem, gpu: Gpu, kernels: Iterable[Kernel] | None = None) -> Choice:
     """The kernel for a problem on a card of the catalogue. Raises KernelError with every candidate's reason."""
-    limit = gpu.shared_memory_per_block_bytes.value
-    return choose_for(problem, gpu.target, None if limit is None else int(limit), kernels)
+    return choose_for(problem, Limits.of(gpu), kernels)
 
 
-def choose_for(
-    problem: Problem, target: str, shared_memory_bytes: int | None, kernels: Iterable[Kernel] | None = None
-) -> Choice:
-    """The same from the two facts that choosing needs.
-
-    Args:
-        target: the exact architecture, "sm_90".
-        shared_memory_bytes: the most a block can opt in to; None where nobody knows, and then kernels that have to be
-            fitted into it are refused.
-        kernels: candidates; the catalogue's where left out.
-    """
+def choose_for(problem: Problem, limits: Limits, kernels: Iterable[Kernel] | None = None) -> Choice:
+    """The same from what choosing needs of a card. `kernels` are the candidates; the catalogue's where left out."""
+    target = limits.target
     refused: dict[str, str] = {}
     fitting: list[tuple[Kernel, Mapping[str, int]]] = []
     for kernel in all_kernels() if kernels is None else kernels:
         why = kernel.refusal(problem, target)
-        if not why and kernel.configure and shared_memory_bytes is None:
-            why = f"shared memory of a block of {target} is not known"
         if not why:
             try:
-                fitting.append((kernel, kernel.configuration(problem, shared_memory_bytes or 0)))
+                fitting.append((kernel, kernel.configuration(problem, limits)))
             except KernelError as error:
                 why = f"{error.asked}: {error.found}"
         if why:

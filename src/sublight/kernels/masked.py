@@ -98,11 +98,11 @@ def runner(call: GemmCall, backend: str | None) -> tuple[Callable[[GemmCall], No
     if backend is not None:
         kernel_named(backend)
     require_gpu(CALL, device.type)
-    from sublight.kernels.device import shared_memory_bytes, target_of
+    from sublight.kernels.device import limits_of
     from sublight.kernels.heuristics import choose_for
 
     kernels = None if backend is None else [kernel_named(backend)]
-    choice = choose_for(call.problem, target_of(device), shared_memory_bytes(device), kernels)
+    choice = choose_for(call.problem, limits_of(device), kernels)
     return choice.kernel.load(), choice.configuration
 
 

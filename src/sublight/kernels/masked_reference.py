@@ -9,6 +9,7 @@ from sublight.kernels.masked_call import GemmCall
 from sublight.kernels.numerics.formats import NVFP4
 from sublight.kernels.numerics.minifloat import from_e2m1, from_e8m0, unpack
 from sublight.kernels.numerics.quantised import GlobalScale
+from sublight.kernels.numerics.scales import require_sound
 from sublight.kernels.numerics.swizzle import from_masked, to_masked
 from sublight.kernels.reference import exact_products
 
@@ -67,7 +68,12 @@ def quantise_groups(values: Tensor, mask: Tensor, global_scale: Tensor) -> tuple
 
     Rows from the mask on become zeros with zero scales, and so does the padding of the scales. FlashInfer leaves what
     was in memory there.
+
+    Raises:
+        KernelError: a global scale that is zero, denormal or not finite, whatever its group has to do in this call: the
+            next prompt may reach it.
     """
+    require_sound("the global scale of activations", global_scale)
     rows = rows_of(mask, values.shape[1])
     kept = torch.arange(values.shape[1], device=values.device) < torch.tensor(rows, device=values.device).unsqueeze(1)
     clean = values.float().masked_fill(~kept.unsqueeze(-1), 0.0)
