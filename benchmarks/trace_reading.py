@@ -1,11 +1,17 @@
 """How long a trace takes to read and how much memory, against other readers of the same file, and whether they agree.
 
     python benchmarks/trace_reading.py [--mb 500] [--gzip] [--rounds 3] [--hta PYTHON]
+    python benchmarks/trace_reading.py --growth 500 1000 2000 4000
 
 Writes a trace of that size into a temporary folder: CUDA graphs of 1,900 kernels on two streams, a share of kernels
 that start before the one in front of them has ended, the runtime calls and operators around them. Its kernel count, sum
 and busy time are known. Every reader is a process of its own that must find those three; what it found is in the table,
 because a time is worth nothing without it. CPU time counts all of a reader's processes, memory the largest of them.
+"sublight trace" is the whole command, which finds the steps, takes them apart and prints; it must print as many GPU
+events as there are.
+
+--growth: the whole command on traces of these sizes in MB, and by how much its largest process grows with each GPU
+event. The fastest of the rounds counts, and the most memory.
 
 --hta: the interpreter of an environment with HolisticTraceAnalysis, which needs pandas below 3. Busy is what its
 temporal breakdown calls compute and non-compute time.
@@ -16,6 +22,7 @@ import gzip
 import importlib.util
 import os
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -159,36 +166,104 @@ print(len(kernels), int(kernels["dur"].sum() * 1000), int(busy * 1000))
 """
 
 
+COMMAND = [sys.executable, "-m", "sublight", "trace"]
+Found = tuple[int, ...]
+
+
 @dataclass
 class Run:
     wall_s: float
     cpu_s: float
     peak_bytes: int
-    found: tuple[int, int, int] | None
+    found: Found | None
 
 
-def run(python: str, code: str, path: Path) -> Run:
+def run(argv: list[str], path: Path) -> Run:
     """One reader, timed from outside: its processes' CPU time together, the memory of the largest."""
     start = time.perf_counter()
-    process = subprocess.Popen(
-        [python, "-c", code, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    process = subprocess.Popen([*argv, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
-    said = process.stdout.read().split()
+    said = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     wall_s = time.perf_counter() - start
-    found = tuple(int(word) for word in said[-3:]) if process.returncode == 0 and len(said) >= 3 else None
-    return Run(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, found)  # type: ignore[arg-type]
+    found = None if process.returncode else printed(said) if argv == COMMAND else last_numbers(said)
+    return Run(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, found)
 
 
-def verdict(found: tuple[int, int, int] | None, truth: Truth) -> str:
+def last_numbers(said: str) -> Found | None:
+    """Kernels, their sum and their busy time, which the readers print last."""
+    words = said.split()[-3:]
+    return tuple(int(word) for word in words) if len(words) == 3 else None
+
+
+def printed(said: str) -> Found | None:
+    """How many events on the GPU the command says there are, in front of its breakdown."""
+    events = re.search(r"([0-9,]+) GPU events", " ".join(said.split()))
+    return (int(events[1].replace(",", "")),) if events else None
+
+
+def verdict(found: Found | None, truth: Truth) -> str:
     if found is None:
         return "failed"
-    if found == (truth.kernels, truth.sum_ns, truth.busy_ns):
-        return "exact"
-    shares = zip(("kernels", "sum", "busy"), found, (truth.kernels, truth.sum_ns, truth.busy_ns), strict=True)
-    return ", ".join(f"{name} {got / right - 1:+.2%}" for name, got, right in shares if got != right)
+    right = (truth.kernels, truth.sum_ns, truth.busy_ns)[: len(found)]
+    if found == right:
+        return "exact" if len(found) == 3 else "all events"
+    shares = zip(("kernels", "sum", "busy"), found, right, strict=False)
+    return ", ".join(f"{name} {got / wanted - 1:+.2%}" for name, got, wanted in shares if got != wanted)
+
+
+def compare_readers(asked: argparse.Namespace, folder: Path) -> None:
+    readers = {
+        "sublight trace": COMMAND,
+        "sublight, reading": [sys.executable, "-c", OURS],
+        "json, whole file": [sys.executable, "-c", WHOLE.format(module="json")],
+    }
+    if importlib.util.find_spec("orjson"):
+        readers["orjson, whole file"] = [sys.executable, "-c", WHOLE.format(module="orjson")]
+    if asked.hta:
+        readers["HTA"] = [asked.hta, "-c", HTA]
+    path = folder / "trace.json"
+    truth = written(path, asked.mb)
+    size = path.stat().st_size
+    if asked.gzip:
+        packed = path.with_suffix(".json.gz")
+        with path.open("rb") as plain, gzip.open(packed, "wb", compresslevel=3) as out:
+            shutil.copyfileobj(plain, out)
+        path = packed
+    print(f"{size / 1e6:,.0f} MB{' in gzip' if asked.gzip else ''}, {truth.kernels:,} kernels, {os.cpu_count()} cores")
+    runs: dict[str, list[Run]] = {name: [] for name in readers}
+    for _ in range(asked.rounds):
+        for name, argv in readers.items():
+            runs[name].append(run(argv, path))
+    print(f"{'reader':<20}{'wall s':>8}{'CPU s':>8}{'peak MB':>9}  found (median of {asked.rounds} rounds)")
+    for name, taken in runs.items():
+        wall_s, cpu_s = statistics.median(r.wall_s for r in taken), statistics.median(r.cpu_s for r in taken)
+        peak = max(r.peak_bytes for r in taken) / 1e6
+        print(f"{name:<20}{wall_s:>8.2f}{cpu_s:>8.2f}{peak:>9.0f}  {verdict(taken[0].found, truth)}")
+
+
+def growth(asked: argparse.Namespace, folder: Path) -> None:
+    """Time and memory of the whole command over the size of the trace."""
+    print(f"{'MB':>6}{'GPU events':>12}{'wall s':>8}{'CPU s':>8}{'peak MB':>9}  found")
+    events, peaks = [], []
+    for mb in asked.growth:
+        path = folder / f"{mb:.0f}.json"
+        truth = written(path, mb)
+        taken = [run(COMMAND, path) for _ in range(asked.rounds)]
+        path.unlink()
+        events.append(truth.kernels)
+        peaks.append(max(r.peak_bytes for r in taken))
+        wall_s, cpu_s = min(r.wall_s for r in taken), min(r.cpu_s for r in taken)
+        numbers = f"{mb:>6.0f}{truth.kernels:>12,}{wall_s:>8.2f}{cpu_s:>8.2f}{peaks[-1] / 1e6:>9.0f}"
+        print(f"{numbers}  {verdict(taken[0].found, truth)}")
+    if len(events) > 1:
+        print(f"{statistics.linear_regression(events, peaks).slope:.1f} bytes for each GPU event")
+
+
+def written(path: Path, mb: float) -> Truth:
+    with path.open("w", encoding="ascii") as out:
+        return write_trace(out, int(mb * 1e6))
 
 
 def main() -> None:
@@ -197,34 +272,10 @@ def main() -> None:
     parser.add_argument("--gzip", action="store_true", help="compress the file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hta", metavar="PYTHON", help="interpreter that can import hta")
+    parser.add_argument("--growth", nargs="+", type=float, metavar="MB", help="the command on traces of these sizes")
     asked = parser.parse_args()
-    readers = {"sublight": (sys.executable, OURS), "json, whole file": (sys.executable, WHOLE.format(module="json"))}
-    if importlib.util.find_spec("orjson"):
-        readers["orjson, whole file"] = (sys.executable, WHOLE.format(module="orjson"))
-    if asked.hta:
-        readers["HTA"] = (asked.hta, HTA)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        with path.open("w", encoding="ascii") as out:
-            truth = write_trace(out, int(asked.mb * 1e6))
-        size = path.stat().st_size
-        if asked.gzip:
-            packed = path.with_suffix(".json.gz")
-            with path.open("rb") as plain, gzip.open(packed, "wb", compresslevel=3) as out:
-                shutil.copyfileobj(plain, out)
-            path = packed
-        print(
-            f"{size / 1e6:,.0f} MB{' in gzip' if asked.gzip else ''}, {truth.kernels:,} kernels, {os.cpu_count()} cores"
-        )
-        runs: dict[str, list[Run]] = {name: [] for name in readers}
-        for _ in range(asked.rounds):
-            for name, (python, code) in readers.items():
-                runs[name].append(run(python, code, path))
-    print(f"{'reader':<20}{'wall s':>8}{'CPU s':>8}{'peak MB':>9}  found (median of {asked.rounds} rounds)")
-    for name, taken in runs.items():
-        wall_s, cpu_s = statistics.median(r.wall_s for r in taken), statistics.median(r.cpu_s for r in taken)
-        peak = max(r.peak_bytes for r in taken) / 1e6
-        print(f"{name:<20}{wall_s:>8.2f}{cpu_s:>8.2f}{peak:>9.0f}  {verdict(taken[0].found, truth)}")
+        (growth if asked.growth else compare_readers)(asked, Path(folder))
 
 
 if __name__ == "__main__":

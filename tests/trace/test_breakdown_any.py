@@ -116,7 +116,7 @@ def test_steps_taken_apart_together_are_as_alone(trace: Trace, cuts: list[int]) 
         Step(place, begin, end, 0, len(trace.gpu), 0, Phase.DECODE, replayed=False)
         for place, (begin, end) in enumerate(zip(cuts[::2], cuts[1::2], strict=False))
     ]
-    together = _Parts(steps, labels, Timeline(trace, steps[0].device, steps[0].process))
+    together = _Parts(steps, labels, labels.shown(), Timeline(trace, steps[0].device, steps[0].process))
     assert [together.breakdown(place) for place in range(len(steps))] == [
         break_down(trace, step, labels) for step in steps
     ]

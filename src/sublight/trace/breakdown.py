@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sublight.rows import ROWS
 from sublight.trace.events import Ids, Trace
 from sublight.trace.idle import Idle, IdleKind, idle_kinds
-from sublight.trace.labels import Labels
+from sublight.trace.labels import Labels, Shown
 from sublight.trace.phases import Phase
 from sublight.trace.steps import Step, Steps
 from sublight.trace.timeline import Integers, Timeline
@@ -151,8 +151,8 @@ def break_down(trace: Trace, step: Step, labels: Labels) -> Breakdown:
 
 def break_down_each(trace: Trace, steps: Sequence[Step], labels: Labels) -> tuple[Breakdown, ...]:
     """Steps of one device, each taken apart; the order of the device's work is made out once for all."""
-    line = Timeline(trace, steps[0].device, steps[0].process)
-    return tuple(_Parts((step,), labels, line).breakdown(0) for step in steps)
+    line, shown = Timeline(trace, steps[0].device, steps[0].process), labels.shown()
+    return tuple(_Parts((step,), labels, shown, line).breakdown(0) for step in steps)
 
 
 def median_breakdown(trace: Trace, steps: Steps, labels: Labels) -> MedianBreakdown | None:
@@ -160,11 +160,11 @@ def median_breakdown(trace: Trace, steps: Steps, labels: Labels) -> MedianBreakd
     if steps.median is None:
         return None
     alike = steps.alike()
-    names = labels.shown()[1]
-    line = Timeline(trace, steps.device, steps.process)
+    line, shown = Timeline(trace, steps.device, steps.process), labels.shown()
+    names = shown[1]
     exposed, idle, overlap, middle = [], [], [], None
     for some in _batches(alike):
-        parts = _Parts(some, labels, line)
+        parts = _Parts(some, labels, shown, line)
         exposed.append(parts.exposed)
         idle.append(parts.idle)
         overlap.append(parts.overlap.sum(axis=1))
@@ -222,11 +222,13 @@ class _Parts:
         idle: per step and kind.
     """
 
-    def __init__(self, steps: Sequence[Step], labels: Labels, line: Timeline) -> None:
+    def __init__(
+        self, steps: Sequence[Step], labels: Labels, shown: tuple[Shown, tuple[str, ...]], line: Timeline
+    ) -> None:
         self._steps, self._labels = steps, labels
         self._begin = np.array([step.start_ns for step in steps], np.int64)
         self._end = np.array([step.end_ns for step in steps], np.int64)
-        shown, self.names = labels.shown()
+        number, self.names = shown
         # What ended before the first step, or began after the last, needs no look.
         begins_in, behind = line.at_time(np.array([self._begin[0], self._end[-1]])).tolist()
         first = min(line.running_at(int(self._begin[0])), begins_in)
@@ -234,7 +236,7 @@ class _Parts:
         there = line.stretch(first, behind + 1)
         inside = slice(behind - first)
         self._rows, self._start, self._stop = there.rows[inside], there.start[inside], there.end[inside]
-        self._part = shown[self._rows]
+        self._part = number[self._rows]
         segments = _segments(self._start, self._stop, self._part, self._begin, self._end)
         length = segments.end - segments.start
 
