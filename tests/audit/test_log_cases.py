@@ -69,6 +69,13 @@ class TestMarlinAndTheWrongBlame:
         assert "FLASHINFER_CUTLASS: kernel does not support unpadded shape" in finding.text
         assert "VLLM_LOGGING_LEVEL=DEBUG" in finding.advice
 
+    def test_sglang_picks_it_for_such_a_checkpoint(self, tmp_path: Path) -> None:
+        line = "Use marlin as MoE runner backend for Qwen3MoeForCausalLM with W4A16_NVFP4 MoE layers"
+        log = sglang(tmp_path, "server_args=ServerArgs(model_path='m')", line)
+        known = Known(model=read_model("qwen3.6-35b-a3b-nvfp4"), gpu=get_gpu("rtx-pro-6000-server"))
+        finding = found(log, "weight-only-experts", known)
+        assert (finding.level, "marlin is what such a checkpoint gets" in finding.text) == ("info", True)
+
     def test_a_warning_without_experts(self, tmp_path: Path) -> None:
         log = log_of(tmp_path, START, WARNING)
         finding = found(log, "weight-only-warning", Known(gpu=get_gpu("rtx-pro-6000-server")))
@@ -111,6 +118,11 @@ class TestAVariableNobodyReads:
         finding = found(log, "variables-unknown", known)
         assert "1 variable is set that vLLM 0.26.0 does not know: VLLM_MARLIN_USE_ATOMIC_AD=1" in finding.text
         assert finding.advice == "perhaps meant: VLLM_MARLIN_USE_ATOMIC_AD -> VLLM_MARLIN_USE_ATOMIC_ADD"
+
+    def test_a_secret_stays_one(self, tmp_path: Path) -> None:
+        known = Known(environment={"VLLM_SOME_API_KEY": "abc"}, read_variables=frozenset({"VLLM_LOGGING_LEVEL"}))
+        text = found(log_of(tmp_path, *self.LINES[2:]), "variables-unknown", known).text
+        assert "VLLM_SOME_API_KEY=<hidden>" in text
 
     def test_code_that_reads_it_after_all(self, tmp_path: Path) -> None:
         log = log_of(tmp_path, *self.LINES)
@@ -158,6 +170,10 @@ class TestTunedConfigurations:
         assert short_table((1, 2, 4, 8, 512, 4096)) == ""
         assert short_table(()) == ""
 
+    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(InputFileError, match="there is no such folder"):
+            log_findings(log_of(tmp_path, START, self.MISSING), Known(configs=tmp_path / "no"))
+
     def test_no_table_at_all(self, tmp_path: Path) -> None:
         (tmp_path / "a.json").write_text("[1]")
         with pytest.raises(InputFileError, match="as a tuned kernel configuration"):
@@ -172,8 +188,8 @@ class TestAllReduce:
         assert "157 all-reduces a step of 12,288 B at batch 1" in finding.text
         assert "NCCL 26.9 us each, 4.22 ms a step" in finding.text
         assert "best published over pcie5-switch 9.20 us, 1.44 ms a step: 2.77 ms between them" in finding.text
-        assert "Do not force them blindly" in finding.text
-        assert "NCCL is the fastest published: keep it for prefill" in finding.text
+        assert "Do not force custom kernels blindly" in finding.text
+        assert "NCCL became the faster one above 64 to 384 KiB a message: keep it for prefill" in finding.text
         assert "rtx6kpro" in finding.source
 
     def test_a_card_or_a_layout_nobody_timed(self, tmp_path: Path) -> None:
@@ -291,7 +307,7 @@ class TestAskedAndNotUsed:
         step = executed(log, "flashinfer_cutedsl")
         assert (step.answer, step.why) == (
             Answer.FAIL,
-            "vllm 0.26.0 was asked for flashinfer_cutedsl and ran VLLM_CUTLASS",
+            "vLLM 0.26.0 was asked for flashinfer_cutedsl and ran VLLM_CUTLASS",
         )
 
     def test_sglang_ran_triton_instead(self, tmp_path: Path) -> None:
@@ -344,3 +360,10 @@ def test_a_rank_that_says_less_is_no_disagreement(tmp_path: Path) -> None:
     ]
     path.write_text("\n".join([f"INFO 08-14 09:26:53 [c.py:1] {START}", *lines]))
     assert read_log(path).disagreements == ()
+
+
+def test_workers_without_a_rank_are_told_apart_by_their_process(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    lines = [f"(VllmWorkerProcess pid={pid}) INFO 08-14 09:26:53 [n.py:1] vLLM is using nccl==2.28.9" for pid in (7, 9)]
+    path.write_text("\n".join([f"INFO 08-14 09:26:53 [c.py:1] {START}", *lines]))
+    assert read_log(path).facts[-1].ranks == ("process 7", "process 9")

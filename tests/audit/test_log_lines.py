@@ -24,7 +24,8 @@ HEAD = "INFO 05-15 03:31:20 [pynccl.py:111] "
         (f"(Worker_TP3 pid=353) {HEAD}{NCCL}", Speaker("TP3", "353")),
         (f"(Worker_DP1_TP3_EP11 pid=7) {HEAD}{NCCL}", Speaker("DP1 TP3 EP11", "7")),
         (f"(VllmWorker rank=2 pid=7) {HEAD}{NCCL}", Speaker("rank 2", "7")),
-        (f"(EngineCore_DP0 pid=7) {HEAD}{NCCL}", Speaker("", "7")),
+        (f"(EngineCore_DP0 pid=7) {HEAD}{NCCL}", Speaker("", "7", worker=False)),
+        (f"(SpawnProcess-1 pid=7) {HEAD}{NCCL}", Speaker("", "7", worker=False)),
         (f"(EngineCore_DP0 pid=7) (RayWorkerWrapper pid=9, ip=192.0.2.1) {HEAD}{NCCL}", Speaker("", "9")),
         (f"[2026-11-30 04:02:07 DP1 TP0] {NCCL}", Speaker("DP1 TP0", "")),
         (f"[2026-11-30 04:02:07] {NCCL}", None),
@@ -110,6 +111,22 @@ class TestBytes:
         (tmp_path / "a.log").write_text(text + '\n{"log": broken\n')
         assert read_log(tmp_path / "a.log").engine_version == "0.33.0"
 
+    def test_lines_of_a_json_formatter(self, tmp_path: Path) -> None:
+        said = [
+            {
+                "asctime": "2026-05-15 03:31:20,1",
+                "levelname": "INFO",
+                "processName": "Worker_TP1",
+                "process": 7,
+                "message": m,
+            }
+            for m in (self.START.removeprefix(HEAD), NCCL)
+        ]
+        (tmp_path / "a.log").write_text("\n".join(map(json.dumps, said)))
+        log = read_log(tmp_path / "a.log")
+        assert log.engine_version == "0.33.0"
+        assert (log.of(FactKind.NCCL)[0].first.line, log.of(FactKind.NCCL)[0].ranks) == (2, ("TP1",))
+
     @pytest.mark.parametrize(
         ("data", "found"),
         [
@@ -130,6 +147,20 @@ class TestBytes:
         for path, found in ((tmp_path, "it is a folder"), (tmp_path / "no.log", "No such file"), ("a\0b", "null")):
             with pytest.raises(InputFileError, match=found):
                 read_log(path)
+
+    def test_standard_input(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "a.log").write_text(self.START)
+        with (tmp_path / "a.log").open() as file:
+            monkeypatch.setattr("sys.stdin", file)
+            log = read_log("-")
+        assert (log.name, log.engine_version) == ("standard input", "0.33.0")
+
+    def test_lines_of_another_engine_are_left_out(self, tmp_path: Path) -> None:
+        other = "[2026-08-14 09:26:53] Detected nvfp4 checkpoint.\n"
+        (tmp_path / "a.log").write_text(self.START + other)
+        log = read_log(tmp_path / "a.log")
+        assert log.of(FactKind.CHECKPOINT) == ()
+        assert log.damage == ("1 lines are those of another engine and were left out",)
 
     def test_a_pipe_or_device_is_not_waited_for(self) -> None:
         with pytest.raises(InputFileError, match="it is not a regular file"):

@@ -30,7 +30,8 @@ class _Gathered:
     """A fact while lines still add to it. `sure` are those speakers that nothing else could have been."""
 
     def __init__(self, reading: Reading, fields: dict[str, str], first: Sighting) -> None:
-        self.kind, self.rule, self.fields, self.first = reading.rule.fact, reading.rule.id, fields, first
+        self.kind, self.rule, self.engine = reading.rule.fact, reading.rule.id, reading.rule.engine
+        self.fields, self.first = fields, first
         self.times = 0
         self.speakers: dict[Speaker, bool] = {}
 
@@ -81,6 +82,13 @@ class Start:
         else:
             self.config = echo
 
+    def drop_others(self, engine: str) -> int:
+        """Forget what only another engine prints; says how many lines that were."""
+        mine = {key: g for key, g in self._gathered.items() if g.engine in ("", engine)}
+        dropped = sum(g.times for key, g in self._gathered.items() if key not in mine)
+        self._gathered = mine
+        return dropped
+
     def facts(self) -> tuple[Fact, ...]:
         """All of them, in the order of their first lines."""
         found = sorted(self._gathered.values(), key=lambda g: g.first.line)
@@ -127,7 +135,8 @@ class Start:
                 yield found
 
     def _rank(self, speaker: Speaker) -> str:
-        return speaker.rank or self._ranks.get(speaker.pid, "")
+        """The rank; of a worker that never says it, its process."""
+        return speaker.rank or self._ranks.get(speaker.pid, "") or (f"process {speaker.pid}" if speaker.worker else "")
 
 
 def _apart(kind: FactKind, said: dict[str, dict[str, Sighting]]) -> Disagreement | None:

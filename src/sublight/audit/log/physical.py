@@ -158,7 +158,7 @@ def _text(line: bytes, damage: Damage) -> str:
     if len(line) > LONGEST:
         damage.long_lines += 1
         line = line[:LONGEST]
-    if line.startswith(b'{"log":'):  # how Docker keeps what a container printed
+    if line.startswith(b'{"'):
         line = _unpacked(line)
     try:
         return line.decode()
@@ -167,12 +167,22 @@ def _text(line: bytes, damage: Damage) -> str:
         return line.decode(errors="replace")
 
 
-class _DockerLine(msgspec.Struct):
-    log: str
+class _JsonLine(msgspec.Struct):
+    """A line as Docker keeps it (log), or as a JSON formatter writes it, vLLM's own among them (message)."""
+
+    log: str = ""
+    message: str = ""
+    process_name: str = msgspec.field(default="", name="processName")
+    process: int = 0
 
 
 def _unpacked(line: bytes) -> bytes:
     try:
-        return msgspec.json.decode(line, type=_DockerLine).log.rstrip("\n").encode(errors="replace")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = msgspec.json.decode(line, type=_JsonLine)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return line
+    if not found.log and not found.message:
+        return line
+    by = f"({found.process_name} pid={found.process}) " if found.process_name and found.message else ""
+    text = (found.log or by + found.message).rstrip("\n").replace("\n", "\r")  # parts of one line, as it is in the file
+    return text.encode(errors="replace")

@@ -50,10 +50,11 @@ def executed(log: EngineLog, backend: str) -> Step:
     """The rung "executed" of one backend, named as on the engine's command line, from this log."""
     proven = proven_experts(log)
     mine = [p for p in proven if p.name == backend]
-    said = f"{log.engine} {log.engine_version}".strip()
     if mine:
         ranks = f" on {len(mine[0].ranks)} ranks" if len(mine[0].ranks) > 1 else ""
-        return passed(Rung.EXECUTED, f"{said} ran {mine[0].logged} for the experts{ranks}", *(p.proof for p in mine))
+        return passed(
+            Rung.EXECUTED, f"{log.title} ran {mine[0].logged} for the experts{ranks}", *(p.proof for p in mine)
+        )
     if not proven:
         return unknown(Rung.EXECUTED, why_not_proven(log), hint="a trace of a few decode steps: kernel names do tell")
     others = ", ".join(p.logged for p in proven)
@@ -62,7 +63,7 @@ def executed(log: EngineLog, backend: str) -> Step:
     if asked == backend and asked not in AUTO:
         return failed(
             Rung.EXECUTED,
-            f"{said} was asked for {backend} and ran {others}",
+            f"{log.title} was asked for {backend} and ran {others}",
             *proofs,
             hint="the reason why it was passed over: start once at debug level",
         )

@@ -34,6 +34,9 @@ def read_log(path: str | Path, rules: Rules | None = None) -> EngineLog:
         )
     start = reader.start
     said = [*damage.said()]
+    others = start.drop_others(engine)
+    if others:
+        said.append(f"{others:,} lines are those of another engine and were left out")
     if start.dropped:
         said.append(f"{start.dropped:,} lines say things beyond the first {MOST_FACTS:,} different ones")
     return EngineLog(

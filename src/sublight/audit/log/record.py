@@ -195,6 +195,11 @@ class EngineLog(Record, frozen=True, kw_only=True):
     disagreements: tuple[Disagreement, ...] = ()
     damage: tuple[str, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """The engine as people spell it, and its version: "vLLM 0.33.0"."""
+        return f"{ {'vllm': 'vLLM', 'sglang': 'SGLang'}.get(self.engine, self.engine) } {self.engine_version}".strip()
+
     def of(self, *kinds: FactKind) -> tuple[Fact, ...]:
         """The facts of these kinds, in the order of their first lines."""
         return tuple(fact for fact in self.facts if fact.kind in kinds)

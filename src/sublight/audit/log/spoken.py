@@ -21,7 +21,7 @@ _BAR = re.compile(r"(?:(?<=it/s\])|(?<=s/it\]))\s*(?=[\[(A-Z])")
 # Kubernetes, journald, Python's own logging.
 _LEVEL = "(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _PREFIX = re.compile(
-    r"\((?P<process>[A-Za-z]\w{0,60})(?: rank=(?P<rank>\d{1,6}))? pid=(?P<pid>\d{1,10})(?:, ip=[^)\s]{1,64})?\) ?"
+    r"\((?P<process>[A-Za-z][\w:-]{0,60})(?: rank=(?P<rank>\d{1,6}))? pid=(?P<pid>\d{1,10})(?:, ip=[^)\s]{1,64})?\) ?"
     r"|(?P<sglang>\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?P<ranks>(?: [A-Z][A-Z_]{0,12}\d{1,6}){0,8})\] ?)"
     rf"|(?P<vllm>{_LEVEL} (?:\d{{4}}-)?\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{{1,9}})? \[?[^\]\s]{{1,120}}\] ?)"
     rf"|{_LEVEL}(?::[\w.]{{1,120}}:|:? - |: +)"
@@ -35,10 +35,11 @@ _MOST_WAITING = 256
 
 
 class Speaker(NamedTuple):
-    """A process: its rank as the log labels it ("" where the label has none), and its id."""
+    """A process: its rank as the log labels it ("" where the label has none), its id, and whether it is a worker."""
 
     rank: str
     pid: str
+    worker: bool = True
 
 
 class Spoken(NamedTuple):
@@ -107,7 +108,7 @@ def _speaker(name: str, rank: str | None, pid: str) -> Speaker:
     """ "Worker_DP0_TP3 pid=7" is rank DP0 TP3; "VllmWorker rank=3" is rank 3; "APIServer" and "EngineCore" are none."""
     if rank is not None:
         return Speaker(f"rank {rank}", pid)
-    parts = name.split("_")
+    parts = name.rsplit(":", 1)[-1].split("_")
     if "worker" not in parts[0].lower():
-        return Speaker("", pid)
+        return Speaker("", pid, worker=False)
     return Speaker(" ".join(part for part in parts[1:] if _RANK.fullmatch(part)), pid)

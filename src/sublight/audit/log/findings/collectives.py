@@ -6,13 +6,14 @@ from sublight.audit.log.choices import graphs
 from sublight.audit.log.findings.finding import Known, LogFinding
 from sublight.audit.log.record import EngineLog, Fact, FactKind
 from sublight.errors import SublightError
-from sublight.facts.interconnect import Interconnect, collective_time, interconnect_for
+from sublight.facts.interconnect import Interconnect, interconnect_for
 from sublight.facts.workload import Layout, Workload
 from sublight.limits.collectives import Collective, step_collectives
-from sublight.units import show_bytes, show_count, show_time
+from sublight.units import show_count, show_time
 
 _PCIE, _P2P = "more than two PCIe-only GPUs", "no P2P"
-_SMALLEST, _LARGEST = 4096, 16 * 1024 * 1024
+# github.com/vllm-project/vllm #56128 (128 to 384 KiB), and both curves of facts/catalogue/interconnects/pcie5.toml.
+_CROSSING = "64 to 384 KiB"
 
 
 def collective_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
@@ -32,7 +33,8 @@ def _off(log: EngineLog, fact: Fact, known: Known) -> LogFinding:
     if cause == _PCIE:
         text += (
             " The rule looks at NVLink, not at whether peers reach each other: with P2P over PCIe, one-shot kernels do "
-            "run. Do not force them blindly: kernels that read from their peers hang on some hosts."
+            f"run. Where both were timed, NCCL became the faster one above {_CROSSING} a message: keep it for prefill. "
+            "Do not force custom kernels blindly: those that read from their peers hang on some hosts."
         )
     elif cause == _P2P:
         advice = "`sublight host`: IOMMU, ACS and the topology decide whether cards reach each other"
@@ -87,10 +89,10 @@ def _cost(log: EngineLog, known: Known) -> tuple[str, str]:
         return f"What that costs is not known: {error.asked}: {error.found}.", ""
     if not found:
         return "What that costs is not known: no all-reduce follows from this layout.", ""
-    return _priced(found, link, ranks)
+    return _priced(found, link)
 
 
-def _priced(found: list[Collective], link: Interconnect, ranks: int) -> tuple[str, str]:
+def _priced(found: list[Collective], link: Interconnect) -> tuple[str, str]:
     calls, one = sum(c.calls for c in found), found[0]
     each = f"{show_count(calls)} all-reduces a step of {show_count(one.payload_bytes)} B at batch 1"
     if one.nccl_s.value is None or one.best_s.value is None:
@@ -100,17 +102,4 @@ def _priced(found: list[Collective], link: Interconnect, ranks: int) -> tuple[st
         f"{each}: NCCL {show_time(one.nccl_s.known)} each, {show_time(nccl)} a step; best published over {link.name} "
         f"{show_time(one.best_s.known)}, {show_time(best)} a step: {show_time(nccl - best)} between them."
     )
-    crossing = _crossing(link, ranks)
-    if crossing:
-        text += f" From about {show_bytes(crossing)} on NCCL is the fastest published: keep it for prefill."
     return text, one.best_s.source or one.nccl_s.source
-
-
-def _crossing(link: Interconnect, ranks: int) -> int:
-    """The smallest power of two from which NCCL is the fastest that was published; 0 where it never is, or always."""
-    size = _SMALLEST
-    while size <= _LARGEST:
-        if collective_time(link, "all-reduce", "best", ranks, size).algorithm == "nccl":
-            return size if size > _SMALLEST else 0
-        size *= 2
-    return 0

@@ -15,6 +15,7 @@ _FIELD = re.compile(r"(?:^|,)([A-Za-z_]\w*)=(\[[^\]]*\]|[^,\]]*)")
 _MEANS = {"E": "experts of a rank", "N": "width of a rank", "device_name": "card", "K": "input width"}
 _PREFILL_TOKENS = 4096
 _MOST_FILES = 100_000
+_CONFIGS = "the engine's configs folder"
 
 
 def tuning_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
@@ -71,24 +72,32 @@ def _nearest(wanted: str, folder: Path | None) -> str:
     if not present:
         return f"{folder.name} has no such files at all."
     aim = name_fields(wanted)
-    nearest = min(present, key=lambda file: (len(_differences(aim, name_fields(file))), file))
-    differ = _differences(aim, name_fields(nearest))
+    apart = {file: _differences(aim, name_fields(file)) for file in present}
+    nearest = min(present, key=lambda file: (len(apart[file]), "device_name" in apart[file], file))
+    differ = apart[nearest]
     if not differ:
         return f"{nearest} is there now."
-    said = ", ".join(
-        f"{name}={name_fields(nearest).get(name, 'none')}" + (f" (another {_MEANS[name]})" if name in _MEANS else "")
-        for name in differ
+    said = (
+        ", ".join(
+            f"{name}={name_fields(nearest).get(name, 'none')}"
+            + (f" (another {_MEANS[name]})" if name in _MEANS else "")
+            for name in differ
+            if name != "projection"
+        )
+        or "the other projection"
     )
     tensor_parallel = " The width is of another tensor-parallel size." if differ == ["N"] else ""
     return f"Nearest present: {nearest}, which has {said}.{tensor_parallel}"
 
 
 def _files(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        raise InputFileError(f"looking for tuned configurations in {folder}", "there is no such folder", _CONFIGS)
     try:
         found = [path.name for path, _ in zip(folder.rglob("*.json"), range(_MOST_FILES), strict=False)]
     except OSError as error:
         raise InputFileError(
-            f"looking for tuned configurations in {folder}", error.strerror or str(error), "the engine's configs folder"
+            f"looking for tuned configurations in {folder}", error.strerror or str(error), _CONFIGS
         ) from None
     return sorted({name for name in found if name_fields(name)})
 

@@ -8,13 +8,13 @@ import msgspec
 
 from sublight.audit.ladder import Proof
 from sublight.audit.log.choices import asked_moe_backend, nested
+from sublight.audit.log.echo import without_secrets
 from sublight.audit.log.findings.finding import Known, LogFinding
 from sublight.audit.log.record import EngineLog, Fact, FactKind
 from sublight.errors import near_misses
 
 _TABLE = Path(__file__).parents[1] / "variables.toml"
 _PREFIX: dict[str, tuple[str, ...]] = {"vllm": ("VLLM_",), "sglang": ("SGLANG_", "SGL_")}
-_SPELLED = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 class _Replaced(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,14 +51,10 @@ def _unread(log: EngineLog, known: Known) -> set[str]:
     return own - known.read_variables
 
 
-def _engine(log: EngineLog) -> str:
-    return f"{_SPELLED[log.engine]} {log.engine_version}".strip()
-
-
 def _set(name: str, fact: Fact | None, known: Known) -> str:
     """NAME=value where somebody says the value."""
     value = known.environment.get(name) or (fact.get("value") if fact else "")
-    return f"{name}={value}" if value else name
+    return without_secrets(f"{name}={value}") if value else name
 
 
 def _taken_over(log: EngineLog, name: str, fact: Fact | None, known: Known) -> LogFinding:
@@ -68,7 +64,7 @@ def _taken_over(log: EngineLog, name: str, fact: Fact | None, known: Known) -> L
         id="variable-not-read",
         level="error",
         subject=name,
-        text=f"{_set(name, fact, known)} is not read by {_engine(log)}, which has {flag} instead. {effective}",
+        text=f"{_set(name, fact, known)} is not read by {log.title}, which has {flag} instead. {effective}",
         proofs=(*((log.proof(fact),) if fact else ()), *proofs),
         advice=f"unset it and set {flag}",
     )
@@ -103,7 +99,7 @@ def _unknown(log: EngineLog, rest: list[tuple[str, Fact | None]], known: Known) 
         id="variables-unknown",
         level="warn",
         subject="environment",
-        text=f"{len(rest)} {'variable is' if one else 'variables are'} set that {_engine(log)} does not know: "
+        text=f"{len(rest)} {'variable is' if one else 'variables are'} set that {log.title} does not know: "
         f"{', '.join(names)}. {'It' if one else 'They'} may be left over, misspelt, of another version, or read by an "
         "add-on of this build; nothing reads them through the engine's own list.",
         proofs=tuple(log.proof(fact) for _, fact in rest if fact is not None),
@@ -116,7 +112,7 @@ def _read_after_all(log: EngineLog, name: str, fact: Fact) -> LogFinding:
         id="variable-unlisted",
         level="info",
         subject=name,
-        text=f"{_engine(log)} calls {name} unknown, yet code that is installed reads it: it is missing in the engine's "
+        text=f"{log.title} calls {name} unknown, yet code that is installed reads it: it is missing in the engine's "
         "list only, or the log is of another version.",
         proofs=(log.proof(fact),),
     )

@@ -15,7 +15,7 @@ _DEBUG = "start once with VLLM_LOGGING_LEVEL=DEBUG, which prints why each candid
 def weight_only_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
     """Experts on a weight-only kernel though their format has 4 or 8 bits, and linear layers apart from them."""
     warned = log.of(FactKind.WEIGHT_ONLY)
-    chosen = [f for f in log.of(FactKind.MOE_BACKEND) if _is_weight_only(f.get("backend"))]
+    chosen = [f for f in log.of(FactKind.MOE_BACKEND, FactKind.MOE_RUNNER) if _is_weight_only(f.get("backend"))]
     for fact in chosen:
         yield _experts(log, fact, warned, known)
     if warned and not chosen:
@@ -59,7 +59,10 @@ def _experts(log: EngineLog, chosen: Fact, warned: tuple[Fact, ...], known: Know
             f"({known.gpu.target}) has {kind.upper()} units, yet {backend} ran, which does not use them.{order}"
             f"{_blame(warned, known)}{_reasons(log)}"
         )
-        advice = f"{_DEBUG}; or ask for one by --moe-backend, which ends with the reason if it cannot run"
+        if log.engine == "vllm":
+            advice = f"{_DEBUG}; or ask for one by --moe-backend, which ends with the reason if it cannot run"
+        else:
+            advice = "ask for another one by --moe-runner-backend"
     else:
         level = "warn"
         unknown = [n for n, v in (("the checkpoint's format", formats), ("the card", known.gpu)) if not v]
