@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from sublight.audit.source import expressions, objects, operators, stdlib
+from sublight.audit.source import objects, operators, parts, stdlib
 from sublight.audit.source.machine import Ended, Machine, Raising
 from sublight.audit.source.values import (
     MANY,
@@ -38,7 +38,7 @@ def expression(machine: Machine, node: ast.Call, scope: Scope) -> Value:
     arguments: list[Value] = []
     for each in node.args:
         if isinstance(each, ast.Starred):
-            arguments += expressions.spread(machine, machine.value(each.value, scope))
+            arguments += parts.spread(machine.value(each.value, scope))
         else:
             arguments.append(machine.value(each, scope))
     keywords: dict[str, Value] = {}
@@ -153,14 +153,14 @@ def function(
     kind = "kernel" if callee.kind == "kernel" else "call"
     machine.note(kind, scope.module.module, node, callee.dotted)
     bare = callee.qualified.rpartition(".")[2]
-    for key in (callee.dotted, bare):
+    for key in (callee.dotted, callee.qualified, bare):
         if key in facts.calls:
             return stdlib.answer(facts.calls[key], arguments, keywords)
     if callee.kind == "kernel":
         return Unknown(f"what {callee.dotted} computes", solid=True)
     if callee.kind == "context":
         return Unknown(f"the context {callee.dotted}", solid=True)
-    if callee.dotted in facts.opaque or bare in facts.opaque:
+    if callee.dotted in facts.opaque or bare in facts.opaque or facts.skips(callee):
         return Unknown(f"what {callee.dotted} gives")
     if len(machine.active) >= facts.depth_at_most:
         return _given_up(machine, callee, node, scope, f"calls more than {facts.depth_at_most} deep")
@@ -304,16 +304,23 @@ def exception_kinds(cls: Class) -> tuple[str, ...]:
 def _fields(machine: Machine, cls: Class, made: Instance, arguments: list[Value], keywords: dict[str, Value]) -> None:
     positional = list(arguments)
     open_ = MANY in arguments or "**" in keywords
-    for name, default, at in fields(cls):
+    for name, default in defaults(machine, cls):
         if positional and positional[0] is not MANY:
             value = positional.pop(0)
         elif name in keywords:
             value = keywords[name]
-        elif default is not None and not open_:
-            value = _default(machine, default, at)
+        elif not open_ and default is not MISSING:
+            value = default.copy() if isinstance(default, (list, dict, set)) else default
         else:
             value = Unknown(f"field {name} of {cls.qualified}")
         made.attributes[name] = value
+
+
+def defaults(machine: Machine, cls: Class) -> list[tuple[str, Value]]:
+    """Fields of a record with their defaults, MISSING for none."""
+    if cls.declared is not None:
+        return cls.declared
+    return [(name, MISSING if default is None else _default(machine, default, at)) for name, default, at in fields(cls)]
 
 
 def _default(machine: Machine, default: ast.expr, at: Class) -> Value:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sublight.audit.source import expressions, operators
+from sublight.audit.source import operators, parts
 from sublight.audit.source.machine import Machine, Raising
 from sublight.audit.source.values import (
     MANY,
@@ -36,10 +36,10 @@ def item(machine: Machine, container: Value, key: Value, node: Any, scope: Scope
     if isinstance(container, (list, tuple, str, range)):
         return _position(container, operators.plain(key))
     if isinstance(container, dict):
-        found_ = looked_up(container, operators.plain(key))
+        found_ = parts.looked_up(container, operators.plain(key))
         if found_ is MISSING:
             raise Raising(Failure(("KeyError", "LookupError", "Exception"), operators.written(key)))
-        return without_missing(found_)
+        return parts.without_missing(found_)
     if isinstance(container, Instance):
         answer = machine.asked(container, "__getitem__", [key], node, scope)
         return Unknown("an element") if answer is MISSING else answer
@@ -60,27 +60,8 @@ def _position(container: Any, key: Value) -> Value:
     if not isinstance(container, (str, range)) and MANY in container and not 0 <= key < container.index(MANY):
         return Unknown("an element of something unknown")
     if -len(container) <= key < len(container):
-        return without_missing(container[key])
+        return parts.without_missing(container[key])
     raise Raising(Failure(("IndexError", "LookupError", "Exception"), "index out of range"))
-
-
-def without_missing(value: Value) -> Value:
-    if isinstance(value, Choice) and MISSING in value.options:
-        return one_of([option for option in value.options if option is not MISSING])
-    return value
-
-
-def looked_up(container: dict[Any, Value], key: Value) -> Value:
-    """The value of a key, MISSING when there is certainly none, a choice when that is unknown."""
-    if isinstance(key, (Unknown, Choice)) or not expressions.hashable(key):
-        held = [value for each, value in container.items() if operators.equal(each, key) is not False]
-        return one_of([*held, MISSING, *([Unknown("an element")] if MANY in container else [])])
-    if key in container:
-        return container[key]
-    for each, value in container.items():
-        if each is not MANY and operators.equal(each, key):
-            return value
-    return one_of((Unknown("an element"), MISSING)) if MANY in container else MISSING
 
 
 def method(
@@ -117,7 +98,7 @@ def _of_list(
     if name == "append":
         receiver.append(first)
     elif name == "extend":
-        receiver.extend(expressions.spread(machine, first))
+        receiver.extend(parts.spread(first))
     elif name == "insert" and len(arguments) == 2:
         receiver.insert(first if isinstance(first, int) else len(receiver), arguments[1])
     elif name == "remove":
@@ -179,34 +160,34 @@ def _of_dict(
     first = operators.plain(arguments[0]) if arguments else None
     default = arguments[1] if len(arguments) > 1 else keywords.get("default")
     if name == "get":
-        return one_of([default if each is MISSING else each for each in options(looked_up(receiver, first))])
+        return one_of([default if each is MISSING else each for each in options(parts.looked_up(receiver, first))])
     live = {key: value for key, value in receiver.items() if value is not MISSING}
     if name == "items":
-        return [MANY if key is MANY else (key, without_missing(value)) for key, value in live.items()]
+        return [MANY if key is MANY else (key, parts.without_missing(value)) for key, value in live.items()]
     if name == "keys":
         return list(live)
     if name == "values":
-        return [value if value is MANY else without_missing(value) for value in live.values()]
+        return [value if value is MANY else parts.without_missing(value) for value in live.values()]
     if name == "copy":
         return dict(receiver)
     machine.journal.touch(receiver)
     if name == "update":
         for each in arguments:
-            receiver.update(each if isinstance(each, dict) else {MANY: MANY})
+            parts.updated(receiver, parts.as_dict(each))
         receiver.update(keywords)
         return None
     if name == "clear":
         receiver.clear()
         return None
-    hashable = expressions.hashable(first) and not isinstance(first, (Unknown, Choice))
+    hashable = parts.hashable(first) and not isinstance(first, (Unknown, Choice))
     if name == "setdefault":
-        found = looked_up(receiver, first)
+        found = parts.looked_up(receiver, first)
         if found is MISSING and hashable:
             receiver[first] = default
             return default
-        return without_missing(found)
+        return parts.without_missing(found)
     if name == "pop":
-        found = looked_up(receiver, first)
+        found = parts.looked_up(receiver, first)
         if hashable:
             receiver.pop(first, None)
         return one_of([default if each is MISSING else each for each in options(found)])
@@ -214,17 +195,17 @@ def _of_dict(
 
 
 def _of_set(machine: Machine, receiver: set[Value], name: str, arguments: list[Value]) -> Value:
-    items = [each for argument in arguments for each in expressions.spread(machine, argument)]
+    items = [each for argument in arguments for each in parts.spread(argument)]
     if name in ("union", "intersection", "difference", "issubset", "issuperset", "isdisjoint", "copy"):
-        if MANY in receiver or MANY in items or not all(expressions.hashable(each) for each in items):
+        if MANY in receiver or MANY in items or not all(parts.hashable(each) for each in items):
             return Unknown(f"what {name} gives", solid=True)
         return getattr(receiver, name)(*([set(items)] if arguments else []))
     machine.journal.touch(receiver)
     if name == "update":
-        receiver.update(each for each in items if expressions.hashable(each))
+        receiver.update(each for each in items if parts.hashable(each))
     elif name == "add" and arguments:
-        receiver.add(arguments[0] if expressions.hashable(arguments[0]) else MANY)
-    elif name in ("discard", "remove") and arguments and expressions.hashable(arguments[0]):
+        receiver.add(arguments[0] if parts.hashable(arguments[0]) else MANY)
+    elif name in ("discard", "remove") and arguments and parts.hashable(arguments[0]):
         receiver.discard(arguments[0])
     elif name == "clear":
         receiver.clear()
@@ -236,7 +217,7 @@ def _of_set(machine: Machine, receiver: set[Value], name: str, arguments: list[V
 def _of_string(machine: Machine, receiver: str, name: str, arguments: list[Value], keywords: dict[str, Value]) -> Value:
     plain = [operators.plain(each) for each in arguments]
     if name == "join" and arguments:
-        plain = [expressions.spread(machine, plain[0])]
+        plain = [parts.spread(plain[0])]
     if name == "format" and not all(operators.known(each) for each in [*plain, *keywords.values()]):
         return Template(receiver)
     if name == "join" and plain and not all(isinstance(each, str) for each in plain[0]):

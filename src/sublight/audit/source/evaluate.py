@@ -124,6 +124,9 @@ class Evaluator(Machine):
         found = calls.asked(self, value, "__iter__", [], node, scope)
         return value if found is MISSING else found
 
+    def fields(self, cls: Class) -> list[tuple[str, Value]]:
+        return calls.defaults(self, cls)
+
     def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
         statements.store(self, target, value, scope)
 

@@ -4,14 +4,13 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from sublight.audit.source import namespaces, objects, operators
+from sublight.audit.source import namespaces, objects, operators, parts
 from sublight.audit.source.events import shown
 from sublight.audit.source.machine import Expression, Machine, Raising
 from sublight.audit.source.values import (
     MANY,
     MISSING,
     Choice,
-    Class,
     External,
     Failure,
     Function,
@@ -111,6 +110,8 @@ def compare(machine: Machine, node: ast.Compare, scope: Scope) -> Value:
 
 def _compared(machine: Machine, kind: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scope) -> bool | None:
     if isinstance(kind, (ast.In, ast.NotIn)):
+        if right == External("os.environ") and isinstance(left, str):
+            return (left in machine.environment) is isinstance(kind, ast.In)
         for option in options(right):
             answer = machine.asked(option, "__contains__", [left], node, scope)
             if answer is not MISSING:
@@ -148,44 +149,15 @@ def list_(machine: Machine, node: ast.List, scope: Scope) -> Value:
 
 
 def set_(machine: Machine, node: ast.Set, scope: Scope) -> Value:
-    return as_set(_elements(machine, node.elts, scope))
-
-
-def as_set(items: Any) -> Value:
-    """A set of values; unknown when one cannot be in a set."""
-    found = set()
-    for item in items:
-        if not hashable(item):
-            return Unknown("a set of unknown elements", solid=True)
-        found.add(item)
-    return found
-
-
-def hashable(value: Value) -> bool:
-    return not isinstance(value, (list, dict, set)) and not (
-        isinstance(value, tuple) and not all(hashable(item) for item in value)
-    )
+    return parts.as_set(_elements(machine, node.elts, scope))
 
 
 def _elements(machine: Machine, nodes: list[ast.expr], scope: Scope) -> Iterator[Value]:
     for node in nodes:
         if isinstance(node, ast.Starred):
-            yield from spread(machine, machine.value(node.value, scope))
+            yield from parts.spread(machine.value(node.value, scope))
         else:
             yield machine.value(node, scope)
-
-
-def spread(_machine: Machine, value: Value) -> list[Value]:
-    """The elements of something that is iterated over; [MANY] when they are unknown."""
-    if isinstance(value, (list, tuple, set, frozenset, range)):
-        return list(value) if len(value) <= 10_000 else [MANY]
-    if isinstance(value, dict):
-        return [key for key in value if value[key] is not MISSING]
-    if isinstance(value, str):
-        return list(value)
-    if isinstance(value, Class) and value.is_enum:
-        return list(value.members.values())
-    return [MANY]
 
 
 def dict_(machine: Machine, node: ast.Dict, scope: Scope) -> Value:
@@ -193,10 +165,10 @@ def dict_(machine: Machine, node: ast.Dict, scope: Scope) -> Value:
     for key_node, value_node in zip(node.keys, node.values, strict=True):
         value = machine.value(value_node, scope)
         if key_node is None:
-            found.update(value if isinstance(value, dict) else {MANY: MANY})
+            parts.updated(found, parts.as_dict(value))
             continue
         key = operators.plain(machine.value(key_node, scope))
-        if hashable(key) and not isinstance(key, (Unknown, Choice)):
+        if parts.hashable(key) and not isinstance(key, (Unknown, Choice)):
             found[key] = value
         else:
             found[MANY] = MANY
@@ -261,10 +233,8 @@ def comprehension(machine: Machine, node: Any, scope: Scope) -> Value:
     found: list[Value] = []
     _rounds(machine, node, list(node.generators), inner, found)
     if isinstance(node, ast.DictComp):
-        items = [item for item in found if item is not MANY]
-        pairs: dict[Any, Value] = {key: value for key, value in items if hashable(key)}
-        return pairs | ({MANY: MANY} if len(items) < len(found) or len(pairs) < len(items) else {})
-    return as_set(found) if isinstance(node, ast.SetComp) else found
+        return parts.pairs(found)
+    return parts.as_set(found) if isinstance(node, ast.SetComp) else found
 
 
 def _rounds(machine: Machine, node: Any, generators: list[Any], scope: Scope, found: list[Value]) -> None:
@@ -275,7 +245,7 @@ def _rounds(machine: Machine, node: Any, generators: list[Any], scope: Scope, fo
             found.append(machine.value(node.elt, scope))
         return
     first, rest = generators[0], generators[1:]
-    for item in spread(machine, machine.iterated(machine.value(first.iter, scope), first.iter, scope)):
+    for item in parts.spread(machine.iterated(machine.value(first.iter, scope), first.iter, scope)):
         if item is MANY:
             element = Unknown(f"an element of {shown(first.iter)}")
             machine.assign(first.target, element, scope)
@@ -302,7 +272,7 @@ def yielded(machine: Machine, node: ast.Yield | ast.YieldFrom, scope: Scope) -> 
     value = machine.value(node.value, scope) if node.value else None
     if scope.yields is not None:
         machine.journal.touch(scope.yields)
-        scope.yields.extend(spread(machine, value) if isinstance(node, ast.YieldFrom) else [value])
+        scope.yields.extend(parts.spread(value) if isinstance(node, ast.YieldFrom) else [value])
     return Unknown("what is sent into a generator")
 
 

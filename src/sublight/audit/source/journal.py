@@ -10,6 +10,7 @@ from typing import Any
 from sublight.audit.source.values import MANY, MISSING, identical, one_of
 
 Container = dict[Any, Any] | list[Any] | set[Any]
+OPTIONAL_AT_MOST = 16  # elements that may or may not be in a list, before it counts as unknown
 State = dict[int, tuple[Container, Container]]  # id -> the container, and what it held
 
 
@@ -94,6 +95,17 @@ def _fill(container: Container, content: Any) -> None:
         container.update(content)
 
 
+def _lists(now: list[Any], other: list[Any]) -> list[Any]:
+    """What both begin with, then the rest of each, as elements that may not be there."""
+    same = 0
+    while same < min(len(now), len(other)) and identical(now[same], other[same]):
+        same += 1
+    rest = [*now[same:], *other[same:]]
+    if len(rest) > OPTIONAL_AT_MOST or MANY in rest:
+        return [*now[:same], MANY]
+    return [*now[:same], *(one_of((item, MISSING)) for item in rest)]
+
+
 def _merged(now: Container, other: Container) -> Container | None:
     """None when the two are the same already."""
     if isinstance(now, dict) and isinstance(other, dict):
@@ -105,7 +117,7 @@ def _merged(now: Container, other: Container) -> Container | None:
     if isinstance(now, list) and isinstance(other, list):
         if len(now) == len(other):
             return [one_of(pair) for pair in zip(now, other, strict=True)]
-        return [*now, MANY] if MANY not in now else None
+        return _lists(now, other)
     if isinstance(now, set) and isinstance(other, set):
         return None if now == other else {*(now & other), MANY}
     return None

@@ -16,7 +16,7 @@ from sublight.audit.source.events import Condition, Event
 from sublight.audit.source.facts import Facts
 from sublight.audit.source.journal import Journal, State
 from sublight.audit.source.tree import Module, Sources
-from sublight.audit.source.values import Failure, Function, Namespace, Scope, Unknown, Value, one_of
+from sublight.audit.source.values import Class, Failure, Function, Namespace, Scope, Unknown, Value, one_of
 
 
 class Raising(Exception):  # noqa: N818 - it stands for the read program's exception and is no error of ours
@@ -74,6 +74,7 @@ class Machine(ABC):
         self.tries: list[tuple[Module, ast.Try | ast.With]] = []  # around here, and not outside the function
         self.environment: dict[str, Value] = dict(facts.environment)
         self.spaces: dict[str, Namespace | None] = {}
+        self.reached: set[str] = set()  # modules that are loaded by now, walked or not
         self.steps = 0
         self._expressions = expressions
         self._statements = statements
@@ -97,6 +98,10 @@ class Machine(ABC):
     @abstractmethod
     def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
         """`target = value`, taking tuples apart."""
+
+    @abstractmethod
+    def fields(self, cls: Class) -> list[tuple[str, Value]]:
+        """Fields a record class's constructor is made from, with their defaults."""
 
     # -- walking ------------------------------------------------------------------------------------------------
 

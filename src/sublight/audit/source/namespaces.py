@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 
 from sublight.audit.source.journal import Journal
 from sublight.audit.source.machine import Machine, Raising
+from sublight.audit.source.reached import imported
 from sublight.audit.source.tree import Module
-from sublight.audit.source.values import MISSING, External, Lazy, Namespace, Unknown, Value
+from sublight.audit.source.values import MISSING, External, Function, Lazy, Namespace, Unknown, Value
 
 _INDEXES: "WeakKeyDictionary[Module, dict[str, list[int]]]" = WeakKeyDictionary()
 
@@ -39,14 +40,28 @@ def lookup(machine: Machine, namespace: Namespace, name: str) -> Value:
     known = machine.facts.values.get(f"{namespace.name}.{name}", MISSING)
     if known is not MISSING:
         return known
-    for at in index(machine, namespace).get(name, ()):
+    places = index(machine, namespace).get(name, ())
+    if namespace.running:  # a statement sees what stands before it
+        places = [at for at in places if at < namespace.running[-1]] or places
+    for at in places:
         if at not in namespace.done:
-            run_top(machine, namespace, at)
+            _in_order(machine, namespace, at)
     if name in namespace.names:
         return _settled(machine, namespace.names, name)
     if name == "__name__":
         return namespace.name
     return _starred(machine, namespace, name)
+
+
+def _in_order(machine: Machine, namespace: Namespace, at: int) -> None:
+    """Runs a statement. One that sets an attribute comes after everything that stands before it, as in the program."""
+    node = namespace.module.tree.body[at]
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+        namespace.done.add(at)
+        for before in range(at):
+            if before not in namespace.done:
+                run_top(machine, namespace, before)
+    run_top(machine, namespace, at)
 
 
 def _settled(machine: Machine, names: dict[str, Value], name: str) -> Value:
@@ -69,8 +84,19 @@ def resolve(machine: Machine, lazy: Lazy) -> Value:
     value = lookup(machine, found, lazy.name)
     if value is MISSING:
         child = space(machine, f"{lazy.module}.{lazy.name}")
-        return child or Unknown(f"{lazy.module} has no {lazy.name} that can be read")
+        return child or _served(machine, found, lazy.name)
     return value
+
+
+def _served(machine: Machine, namespace: Namespace, name: str) -> Value:
+    """What the module's own `__getattr__` gives."""
+    hook = lookup(machine, namespace, "__getattr__")
+    if isinstance(hook, Function):
+        try:
+            return machine.call(hook, [name], {}, hook.node, namespace.scope)
+        except Raising:
+            pass
+    return Unknown(f"{namespace.name} has no {name} that can be read")
 
 
 def _starred(machine: Machine, namespace: Namespace, name: str) -> Value:
@@ -91,6 +117,7 @@ def _starred(machine: Machine, namespace: Namespace, name: str) -> Value:
 def run_top(machine: Machine, namespace: Namespace, at: int) -> None:
     """Runs one top-level statement, apart from whatever is going on."""
     namespace.done.add(at)
+    namespace.running.append(at)
     kept = machine.journal, machine.conditions, machine.pending, machine.active, machine.tries, machine.handled
     machine.journal, machine.conditions, machine.pending = Journal(), [], []
     machine.active, machine.tries, machine.handled = [], [], []
@@ -99,15 +126,35 @@ def run_top(machine: Machine, namespace: Namespace, at: int) -> None:
     except Raising:
         pass  # the event says it; what the statement would have bound stays missing
     finally:
+        namespace.running.pop()
         machine.journal, machine.conditions, machine.pending = kept[:3]
         machine.active, machine.tries, machine.handled = kept[3:]
 
 
 def _register(machine: Machine, namespace: Namespace) -> None:
-    """Runs what a module registers when it is loaded."""
+    """Runs what a module, and every module that is loaded along with it, registers."""
     registers = machine.facts.registers
-    if not registers or not any(f"@{name}" in namespace.module.text for name in registers):
+    if not registers:
         return
+    todo = [namespace.name]
+    while todo:
+        name = todo.pop()
+        if name in machine.reached:
+            continue
+        machine.reached.add(name)
+        module = machine.sources.module(name)
+        if module is None:
+            continue
+        todo.extend(imported(machine.sources, module))
+        if any(f"@{each}" in module.text for each in registers):
+            machine.spaces[name] = machine.spaces.get(name) or Namespace(module)
+            _run_registering(machine, machine.spaces[name], registers)
+
+
+def _run_registering(machine: Machine, namespace: Namespace | None, registers: frozenset[str]) -> None:
+    if namespace is None:
+        return
+    namespace.loads = True
     for at, node in enumerate(namespace.module.tree.body):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and at not in namespace.done:
             names = {last_name(decorator) for decorator in node.decorator_list}

@@ -31,7 +31,7 @@ from sublight.audit.source.values import (
 _PLAIN_BASES = ("builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol", "enum.Enum", "enum.IntEnum",
                 "enum.StrEnum", "enum.Flag", "enum.IntFlag", "builtins.str", "builtins.int", "typing.NamedTuple",
                 "typing.TypedDict", "msgspec.Struct")  # fmt: skip
-_MODULE = "torch.nn"  # Module and its kin; these are their methods that programs use:
+_MODULES = ("torch.nn.Module", "torch.nn.modules.module.Module")  # of their names, these are the ones programs use:
 _MODULE_NAMES = frozenset(
     [
         "register_parameter",
@@ -145,6 +145,8 @@ def _of_class(machine: Machine, value: Class, name: str) -> Value:
         return value.qualified
     if name == "__members__":
         return dict(value.members)
+    if name == "__annotations__":
+        return {field: Unknown("an annotation", solid=True) for field, _ in machine.fields(value)}
     if name == "__module__":
         return value.module.name
     if name == "__mro__":
@@ -174,7 +176,7 @@ def _of_instance(machine: Machine, value: Instance, name: str, node: ast.AST, sc
 
 def _inherited(value: Instance, cls: Class, name: str) -> Value:
     for base in cls.outside():
-        if isinstance(base, External) and base.dotted.startswith(_MODULE):
+        if _is_module(base):
             if name in _MODULE_NAMES:
                 return Native(value, name)
         elif _brings(base):
@@ -182,8 +184,12 @@ def _inherited(value: Instance, cls: Class, name: str) -> Value:
     return Native(value, name) if hasattr(builtins.object, name) else MISSING
 
 
+def _is_module(base: Value) -> bool:
+    return isinstance(base, External) and base.dotted in _MODULES
+
+
 def _brings(base: Value) -> bool:
-    return not (isinstance(base, External) and (base.dotted in _PLAIN_BASES or base.dotted.startswith(_MODULE)))
+    return not (isinstance(base, External) and (base.dotted in _PLAIN_BASES or _is_module(base)))
 
 
 def _named(base: Value) -> str:

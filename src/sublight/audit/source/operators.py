@@ -2,7 +2,7 @@
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sublight.audit.source.values import (
@@ -100,9 +100,11 @@ def _ordered(kind: ast.cmpop, left: Value, right: Value) -> bool | None:
 
 
 def plain(value: Value) -> Value:
-    """The constant that a member of an integer or string enumeration is."""
+    """The constant that a member of an integer or string enumeration is, the tuple that a named tuple is."""
     if isinstance(value, Member) and _derives(value.cls, "int", "str", "IntEnum", "StrEnum", "IntFlag"):
         return value.value
+    if isinstance(value, Instance) and value.cls is not None and _derives(value.cls, "NamedTuple"):
+        return tuple(value.attributes.values())
     return value
 
 
@@ -148,6 +150,10 @@ def _externals(left: Value, right: Value) -> bool | None:
 
 
 def _instances(left: Value, right: Value) -> bool | None:
+    if isinstance(left, Instance) and isinstance(right, Instance) and _is_record(left) and _is_record(right):
+        return left.cls is right.cls and agreed_all(
+            equal(left.attributes.get(name), right.attributes.get(name)) for name in left.attributes | right.attributes
+        )
     for value, other in ((left, right), (right, left)):
         if isinstance(value, Instance):
             custom = value.cls is None or value.cls.record or any("__eq__" in at.names for at in value.cls.line())
@@ -156,13 +162,24 @@ def _instances(left: Value, right: Value) -> bool | None:
     return False
 
 
+def _is_record(value: Instance) -> bool:
+    """Whether two of its kind are the same when their fields are: a dataclass that compares in no way of its own."""
+    cls = value.cls
+    return cls is not None and cls.record and not value.open and not any("__eq__" in at.names for at in cls.line())
+
+
+def agreed_all(answers: Iterable[bool | None]) -> bool | None:
+    """Whether all hold: one that does not decides, else one that is not known leaves it open."""
+    found = set(answers)
+    return False if False in found else None if None in found else True
+
+
 def _sequences(left: Any, right: Any) -> bool | None:
     if MANY in left or MANY in right:
         return None
     if len(left) != len(right):
         return False
-    answers = [equal(a, b) for a, b in zip(left, right, strict=True)]
-    return False if False in answers else None if None in answers else True
+    return agreed_all(equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def _same_object(left: Value, right: Value) -> bool | None:
@@ -171,11 +188,25 @@ def _same_object(left: Value, right: Value) -> bool | None:
         if other is None:
             return True
         return None if (isinstance(other, Unknown) and not other.solid) or other is MISSING else False
+    if (_is_sentinel(left) and not _open(right)) or (_is_sentinel(right) and not _open(left)):
+        return False
     if isinstance(left, bool) or isinstance(right, bool):
         return equal(left, right) if type(left) is type(right) else None if _open(left) or _open(right) else False
+    if (isinstance(left, External) and _made_here(right)) or (isinstance(right, External) and _made_here(left)):
+        return False
     if _open(left) or _open(right):
         return True if identical(left, right) else _externals(left, right) if _both_external(left, right) else None
     return identical(left, right)
+
+
+def _is_sentinel(value: Value) -> bool:
+    """Whether something outside is a constant made to be told apart by identity: `dataclasses.MISSING`."""
+    return isinstance(value, External) and value.dotted.rpartition(".")[2].isupper()
+
+
+def _made_here(value: Value) -> bool:
+    """A constant, container or object of the program, which is never the very object that something outside is."""
+    return not isinstance(value, (bool, Unknown, External, Choice)) and value is not MISSING
 
 
 def _open(value: Value) -> bool:

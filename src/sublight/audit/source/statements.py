@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from sublight.audit.source import calls, definitions, expressions, objects, operators, stdlib
+from sublight.audit.source import calls, definitions, objects, operators, parts, stdlib
 from sublight.audit.source.events import shown
 from sublight.audit.source.importing import import_, import_from
 from sublight.audit.source.machine import Ended, Machine, Raising, Statement
@@ -63,7 +63,7 @@ def augmented(machine: Machine, node: ast.AugAssign, scope: Scope) -> Ended | No
     other = machine.value(node.value, scope)
     if isinstance(now, list) and isinstance(node.op, ast.Add):
         machine.journal.touch(now)
-        now.extend(expressions.spread(machine, other))
+        now.extend(parts.spread(other))
         return None
     store(machine, node.target, operators.binary(node.op, now, other), scope)
     return None
@@ -133,7 +133,7 @@ def _item(machine: Machine, container: Value, key: Value, value: Value, node: as
     key = operators.plain(key)
     if isinstance(container, dict):
         machine.journal.touch(container)
-        if expressions.hashable(key) and not isinstance(key, (Unknown, Choice)):
+        if parts.hashable(key) and not isinstance(key, (Unknown, Choice)):
             container[key] = value
         else:
             container[MANY] = MANY
@@ -162,7 +162,7 @@ def delete(machine: Machine, node: ast.Delete, scope: Scope) -> Ended | None:
                 holder.attributes.pop(target.attr, None)
         elif isinstance(target, ast.Subscript):
             container, key = machine.value(target.value, scope), machine.value(target.slice, scope)
-            if isinstance(container, dict) and expressions.hashable(key):
+            if isinstance(container, dict) and parts.hashable(key):
                 machine.journal.touch(container)
                 container.pop(key, None)
     return None
@@ -172,7 +172,7 @@ def delete(machine: Machine, node: ast.Delete, scope: Scope) -> Ended | None:
 
 
 def for_(machine: Machine, node: ast.For, scope: Scope) -> Ended | None:
-    items = expressions.spread(machine, machine.iterated(machine.value(node.iter, scope), node.iter, scope))
+    items = parts.spread(machine.iterated(machine.value(node.iter, scope), node.iter, scope))
     waiting, conditions = len(machine.pending), len(machine.conditions)
     ended: Ended | None = None
     for item in items[: machine.facts.rounds_at_most]:

@@ -1,11 +1,13 @@
 """What is known of names outside the sources: Python's own functions. Everything else gives something unknown."""
 
+import ast
 import builtins
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sublight.audit.source import containers, expressions, objects, operators
+from sublight.audit.source import containers, objects, operators, parts
 from sublight.audit.source.machine import Machine, Raising
 from sublight.audit.source.values import (
     MANY,
@@ -174,11 +176,13 @@ def _is(value: Value, cls: Value) -> bool | None:
         return name in value.kinds
     if isinstance(cls, Class):
         return False
+    if isinstance(value, Class):
+        return cls.dotted == "builtins.type" or (None if value.outside() else False)
     python = getattr(builtins, cls.dotted.removeprefix("builtins."), None)
     if isinstance(python, type):
         return isinstance(value, python)
     bare = cls.dotted.rpartition(".")[2]
-    if isinstance(value, (Class, Function, Namespace, Bound)):
+    if isinstance(value, (Function, Namespace, Bound)):
         return None
     kin = {"Sequence": (list, tuple, str), "Iterable": (list, tuple, dict, set, str), "Mapping": (dict,)}
     return isinstance(value, kin[bare]) if bare in kin else False
@@ -246,16 +250,16 @@ def _raw_set(machine: Machine, arguments: Arguments, _keywords: Keywords, node: 
     return None
 
 
-def _all(machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
-    return _every(machine, arguments, stops=False)
+def _all(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
+    return _every(arguments, stops=False)
 
 
-def _any(machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
-    return _every(machine, arguments, stops=True)
+def _any(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
+    return _every(arguments, stops=True)
 
 
-def _every(machine: Machine, arguments: Arguments, stops: bool) -> Value:
-    found = [operators.truth(item) for item in expressions.spread(machine, arguments[0])] if arguments else []
+def _every(arguments: Arguments, stops: bool) -> Value:
+    found = [operators.truth(item) for item in parts.spread(arguments[0])] if arguments else []
     if stops in found:
         return stops
     return Unknown("any or all of something unknown", solid=True) if None in found else not stops
@@ -273,10 +277,11 @@ def _type(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: A
 def _container(kind: type) -> Work:
     def make(machine: Machine, arguments: Arguments, keywords: Keywords, node: Any, scope: Scope) -> Value:
         if kind is dict:
-            made = dict(arguments[0]) if arguments and isinstance(arguments[0], dict) else {}
-            return ({MANY: MANY} if arguments and not made and arguments[0] != {} else made) | keywords
-        items = expressions.spread(machine, machine.iterated(arguments[0], node, scope)) if arguments else []
-        return expressions.as_set(items) if kind in (set, frozenset) else kind(items)
+            if arguments and isinstance(arguments[0], list):
+                return parts.pairs(arguments[0]) | keywords
+            return (parts.as_dict(arguments[0]) if arguments else {}) | keywords
+        items = parts.spread(machine.iterated(arguments[0], node, scope)) if arguments else []
+        return parts.as_set(items) if kind in (set, frozenset) else kind(items)
 
     return make
 
@@ -284,15 +289,13 @@ def _container(kind: type) -> Work:
 def _map(machine: Machine, arguments: Arguments, _keywords: Keywords, node: Any, scope: Scope) -> Value:
     if len(arguments) != 2:
         return [MANY]
-    items = expressions.spread(machine, machine.iterated(arguments[1], node, scope))
+    items = parts.spread(machine.iterated(arguments[1], node, scope))
     return [MANY if item is MANY else machine.call(arguments[0], [item], {}, node, scope) for item in items]
 
 
 def _filter(machine: Machine, arguments: Arguments, _keywords: Keywords, node: Any, scope: Scope) -> Value:
     found: list[Value] = []
-    for item in (
-        expressions.spread(machine, machine.iterated(arguments[1], node, scope)) if len(arguments) == 2 else [MANY]
-    ):
+    for item in parts.spread(machine.iterated(arguments[1], node, scope)) if len(arguments) == 2 else [MANY]:
         kept = item if item is MANY or arguments[0] is None else machine.call(arguments[0], [item], {}, node, scope)
         answer_ = None if item is MANY else operators.truth(kept)
         if answer_ is not False:
@@ -300,24 +303,24 @@ def _filter(machine: Machine, arguments: Arguments, _keywords: Keywords, node: A
     return found
 
 
-def _zip(machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
-    columns = [expressions.spread(machine, each) for each in arguments]
+def _zip(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
+    columns = [parts.spread(each) for each in arguments]
     return [MANY] if any(MANY in column for column in columns) else list(zip(*columns, strict=False))
 
 
-def _enumerate(machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
-    items = expressions.spread(machine, arguments[0])
+def _enumerate(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
+    items = parts.spread(arguments[0])
     return [MANY] if MANY in items else list(enumerate(items))
 
 
 def _sorted(machine: Machine, arguments: Arguments, keywords: Keywords, node: Any, scope: Scope) -> Value:
-    items = list(expressions.spread(machine, arguments[0]))
+    items = list(parts.spread(arguments[0]))
     containers.sort(machine, items, keywords, node, scope)
     return items
 
 
-def _reversed(machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
-    return expressions.spread(machine, arguments[0])[::-1]
+def _reversed(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
+    return parts.spread(arguments[0])[::-1]
 
 
 def _callable(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
@@ -382,6 +385,70 @@ def _find_spec(machine: Machine, arguments: Arguments, _keywords: Keywords, _nod
     return Unknown("a spec", solid=True) if found else None if found is False else Unknown(f"whether {name} is there")
 
 
+def _vars(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
+    value = arguments[0] if arguments else None
+    if isinstance(value, Class):
+        return dict(value.names)
+    return value.attributes if isinstance(value, Instance) else {MANY: MANY}
+
+
+def _defstruct(machine: Machine, arguments: Arguments, keywords: Keywords, node: Any, scope: Scope) -> Value:
+    """`msgspec.defstruct(name, fields, namespace=...)`, `dataclasses.make_dataclass(...)`."""
+    if len(arguments) < 2 or not isinstance(arguments[0], str):
+        return Unknown("a class made at run time", solid=True)
+    definition = ast.ClassDef(arguments[0], [], [], [], [], lineno=node.lineno, col_offset=0)
+    made = Class(scope.module, definition, arguments[0], [External("msgspec.Struct")])
+    made.record, made.declared = True, []
+    for field in parts.spread(arguments[1]):
+        if isinstance(field, tuple) and isinstance(field[0], str):
+            made.declared.append((field[0], field[2] if len(field) > 2 else MISSING))
+    inherited = keywords.get("namespace")
+    if isinstance(inherited, dict):
+        made.names.update({key: value for key, value in inherited.items() if isinstance(key, str)})
+    return made
+
+
+def _field_list(machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
+    """`dataclasses.fields`, `msgspec.structs.fields`: of each field its name and default."""
+    value = arguments[0] if arguments else None
+    cls = value.cls if isinstance(value, Instance) else value
+    if not isinstance(cls, Class):
+        return [MANY]
+    none = External("msgspec.NODEFAULT")
+    return [
+        Instance(None, {"name": name, "default": none if default is MISSING else default, "default_factory": none})
+        for name, default in machine.fields(cls)
+    ]
+
+
+def _hints(machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
+    cls = arguments[0] if arguments else None
+    if not isinstance(cls, Class):
+        return {MANY: MANY}
+    return {name: Unknown(f"the annotation of {name}", solid=True) for name, _ in machine.fields(cls)}
+
+
+def _is_dataclass(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
+    value = arguments[0] if arguments else None
+    cls = value.cls if isinstance(value, Instance) else value
+    return cls.record if isinstance(cls, Class) else False
+
+
+def _matched(bare: str) -> Work:
+    """`re.match` and its kin on known text: whether it matches; what matches is not gone into."""
+
+    def match(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
+        if len(arguments) != 2 or not all(isinstance(each, str) and len(each) <= 200 for each in arguments):
+            return Unknown(f"what re.{bare} finds")
+        try:
+            found = getattr(re, bare)(*arguments)
+        except re.error:
+            return Unknown(f"what re.{bare} finds")
+        return None if found is None else Unknown(f"what re.{bare} finds", solid=True)
+
+    return match
+
+
 def _logger(_machine: Machine, _arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
     return External("logging.Logger")
 
@@ -409,6 +476,10 @@ _WORK: Mapping[str, Work] = {
     "functools.same": _same, "typing.cast": _second, "copy.copy": _copied, "copy.deepcopy": _copied,
     "dataclasses.replace": _copied, "os.environ.get": _getenv, "os.getenv": _getenv, "os.environ.setdefault": _setenv,
     "importlib.import_module": _import_module, "importlib.util.find_spec": _find_spec,
+    "builtins.vars": _vars, "msgspec.defstruct": _defstruct, "dataclasses.make_dataclass": _defstruct,
+    "dataclasses.fields": _field_list, "msgspec.structs.fields": _field_list, "typing.get_type_hints": _hints,
+    "dataclasses.is_dataclass": _is_dataclass, "msgspec.Struct.__setattr__": _raw_set,
+    "re.match": _matched("match"), "re.search": _matched("search"), "re.fullmatch": _matched("fullmatch"),
     "logging.getLogger": _logger, "enum.auto": _auto,
 }  # fmt: skip
 

@@ -93,6 +93,7 @@ class Namespace:
         self.names: dict[str, Value] = {}
         self.written: dict[str, Value] = {}
         self.done: set[int] = set()
+        self.running: list[int] = []  # top-level statements being run, the innermost last
         self.scope = Scope(self, None)
         self.scope.names = self.names
         self.loads = False
@@ -188,7 +189,7 @@ class Partial:
 class Class:
     """A class of the sources. `members` holds an enumeration's, by name."""
 
-    __slots__ = ("bases", "is_enum", "members", "module", "names", "node", "qualified", "record")
+    __slots__ = ("bases", "declared", "is_enum", "members", "module", "names", "node", "qualified", "record")
 
     def __init__(self, module: Namespace, node: ast.ClassDef, qualified: str, bases: list[Value]) -> None:
         self.module = module
@@ -198,6 +199,7 @@ class Class:
         self.names: dict[str, Value] = {}
         self.members: dict[str, Member] = {}
         self.is_enum = False
+        self.declared: list[tuple[str, Value]] | None = None  # fields of a class made at run time, with defaults
         self.record = False  # its constructor is made from annotated fields
 
     @property
