@@ -155,6 +155,45 @@ def test_profiles_that_start_apart_are_matched_with_a_shift(first: range, second
     assert (offset, spread, matched) == (1234, 0, 2 * len(set(first) & set(second)))
 
 
+@pytest.mark.parametrize("apart", [1, 2, -3])
+@pytest.mark.parametrize("late", [0, 1234, -250_000])
+def test_equally_many_collectives_are_no_proof_that_profiles_begin_together(apart: int, late: int) -> None:
+    first, second = range(5, 15), range(5 + apart, 15 + apart)
+    one, other = read(kineto(rank(0, steps=first))), read(kineto(rank(1, steps=second, late=late)))
+    found_clock = align(one, other)
+    common = 2 * len(set(first) & set(second))
+    assert (found_clock.offset_ns, found_clock.spread_ns, found_clock.matched) == (late, 0, common)
+    assert found_clock.doubt == ""
+    assert found_clock.how.endswith("; 1 of 1 kinds matched with a shift, as the profiles begin apart")
+
+
+def even(start_us: int, steps: int = 10) -> Sample:
+    """Steps that no clock could tell apart."""
+    sample = Sample()
+    for step in range(steps):
+        sample.kernel(EPOCH_NS + (start_us + step * 1000) * US, 100 * US, REDUCE)
+    return sample
+
+
+def test_steps_all_alike_are_matched_by_the_nearest_clocks_and_the_doubt_is_told() -> None:
+    found_clock = align(read(kineto(even(0))), read(kineto(even(2000))))
+    assert (found_clock.offset_ns, found_clock.matched) == (0, 8)
+    assert found_clock.doubt == (
+        "the collectives recur so evenly that offsets 1.00 ms apart fit as well; taken was the smallest"
+    )
+
+
+def test_clocks_that_have_nothing_in_common_do_not_decide() -> None:
+    hours = 7_200_000_000
+    found_clock = align(read(kineto(even(0))), read(kineto(even(hours))))
+    assert (found_clock.offset_ns, found_clock.matched) == (hours * US, 10)
+    assert found_clock.doubt.endswith("taken was the one with the smallest shift")
+
+
+def test_a_few_collectives_are_not_shifted_by_chance() -> None:
+    assert clock(rank(0, steps=range(1)), rank(1, steps=range(1), jitter=300))[2] == 2
+
+
 def test_no_collective_in_common_is_said() -> None:
     alone = Sample()
     alone.kernel(EPOCH_NS, 5, GEMM)

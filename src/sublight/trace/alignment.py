@@ -2,26 +2,34 @@
 
 No rank leaves a collective before all have brought their part, so its end is nearly the same moment on all of them;
 starts are not, since who comes first waits. The k-th collective of one kernel name and size on one rank is the k-th on
-the other; the offset is the median difference of their ends, and the median distance from it says how good it is.
-Profiles that begin or end a little apart hold unequally many collectives. Then every possible shift is tried, and of
-those that fit about as well as the best the one with the smallest offset is taken: ranks of one host share a clock.
+the other, unless their profiles begin apart, which equal counts do not rule out: one may lack the first step and the
+other the last. So every shift that leaves half of them matched is tried. The offset is the median difference of their
+ends, and the median distance from it says how well a shift fits: only the right one pairs ends of the same collectives,
+whatever the steps in between took, and it must fit far better than one that the counts ask for. Where steps are so
+alike that several shifts fit, the one with the smallest offset is taken, because ranks of one host share a clock, or
+the smallest shift if the clocks have nothing to do with each other; and the doubt is told.
 """
 
 import re
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from sublight.trace.events import Kind, Trace
+from sublight.units import show_time
 
 # Kernels that are collectives by their name, where the profiler does not say it.
 _COLLECTIVE = re.compile(
     r"nccl(Dev)?Kernel|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|one_?shot|two_?shot",
     re.IGNORECASE,
 )
-_MOST_SHIFTS = 256
-_ABOUT_AS_GOOD = 1.5
+_MOST_SHIFTS = 2048
+_MOST_COMPARED = 512
+_FEWEST = 4  # compared: fewer fit well by chance
+_ABOUT_AS_GOOD, _FAR_BETTER, _RESOLUTION_NS = 1.5, 3, 100
+_COMPARABLE_NS = 1_000_000_000  # hosts that ask a time server are far closer
 
 Key = tuple[str, int | None]
 Times = npt.NDArray[np.int64]
@@ -31,13 +39,15 @@ class Clock(msgspec.Struct, frozen=True):
     """How a rank's clock stands to the first rank's: subtract `offset_ns` from its times since 1970.
 
     `spread_ns` is the median distance of the single collectives from the offset; below it, the offset means nothing.
-    `matched` is how many collectives were compared; with none there is no estimate and the offset is 0.
+    `matched` is how many collectives were compared; with none there is no estimate and the offset is 0. `doubt` says
+    which other offset fits as well.
     """
 
     offset_ns: int
     spread_ns: int
     matched: int
     how: str
+    doubt: str = ""
 
 
 def collective_ends(trace: Trace) -> dict[Key, Times]:
@@ -61,35 +71,77 @@ def collective_ends(trace: Trace) -> dict[Key, Times]:
 def align(reference: Trace, other: Trace) -> Clock:
     """The clock of another rank against the first one's."""
     ours, theirs = collective_ends(reference), collective_ends(other)
-    differences, shifted = [], 0
-    for key in ours.keys() & theirs.keys():
-        difference, shift = _differences(ours[key], theirs[key])
-        differences.append(difference)
-        shifted += shift != 0
-    base = other.base_time_ns - reference.base_time_ns
-    if not differences:
+    common = sorted(ours.keys() & theirs.keys(), key=lambda key: (-len(ours[key]), str(key)))
+    if not common:
         return Clock(0, 0, 0, "no collective in common; the clocks were taken as one")
-    both = np.concatenate(differences)
+    base = other.base_time_ns - reference.base_time_ns
+    # The commonest kind has most to tell; of the others the shift is taken that comes nearest to its offset.
+    tried = _tried(ours[common[0]], theirs[common[0]])
+    chosen, rivals = _fitting(tried, len(theirs[common[0]]) - len(ours[common[0]]), base)
+    shifts = {common[0]: chosen.shift}
+    for key in common[1:]:
+        nearest = min(_tried(ours[key], theirs[key]), key=lambda trial: abs(trial.middle - chosen.middle))
+        shifts[key] = nearest.shift
+    both = np.concatenate([_differences(ours[key], theirs[key], shift) for key, shift in shifts.items()])
     offset = int(np.median(both))
     how = "median difference of the ends of the same collectives, matched by kernel name, size and count"
+    shifted = sum(shift != 0 for shift in shifts.values())
     if shifted:
-        how += f"; {shifted} of {len(differences)} kinds matched with a shift, as the profiles hold unequally many"
-    return Clock(offset + base, int(np.median(np.abs(both - offset))), len(both), how)
+        how += f"; {shifted} of {len(shifts)} kinds matched with a shift, as the profiles begin apart"
+    doubt = ""
+    if rivals:
+        nearest_ns = min(abs(rival.middle - chosen.middle) for rival in rivals)
+        doubt = (
+            f"the collectives recur so evenly that offsets {show_time(nearest_ns / 1e9)} apart fit as well; taken was "
+            f"the {'smallest' if abs(chosen.middle + base) <= _COMPARABLE_NS else 'one with the smallest shift'}"
+        )
+    return Clock(offset + base, int(np.median(np.abs(both - offset))), len(both), how, doubt)
 
 
-def _differences(ours: Times, theirs: Times) -> tuple[Times, int]:
-    """Their ends minus ours for the matching that fits best, and by how many collectives that one is shifted."""
-    if len(ours) == len(theirs):
-        return theirs - ours, 0
-    tried = []
-    most = min(_MOST_SHIFTS, abs(len(ours) - len(theirs)))
-    for shift in range(-most, 1) if len(theirs) < len(ours) else range(most + 1):
-        mine, other = ours[max(0, -shift) :], theirs[max(0, shift) :]
-        length = min(len(mine), len(other))
-        difference = other[:length] - mine[:length]
+class _Trial(NamedTuple):
+    """The k-th of ours is the one of theirs so many places on: the median difference, and how far it varies."""
+
+    shift: int
+    middle: float
+    spread: float
+
+
+def _tried(ours: Times, theirs: Times) -> list[_Trial]:
+    """Every shift that leaves enough of the collectives matched; the one of equal counts is always there."""
+    few = min(len(ours), len(theirs))
+    least = max(_FEWEST, (few + 1) // 2)
+    low, high = least - len(ours), len(theirs) - least
+    if few < _FEWEST:
+        low, high = min(0, len(theirs) - len(ours)), max(0, len(theirs) - len(ours))
+    found = []
+    for shift in range(max(low, -_MOST_SHIFTS), min(high, _MOST_SHIFTS) + 1):
+        difference = _differences(ours, theirs, shift)
+        difference = difference[:: max(1, len(difference) // _MOST_COMPARED)]
         middle = float(np.median(difference))
-        tried.append((float(np.median(np.abs(difference - middle))), abs(middle), shift, difference))
-    best = min(spread for spread, *_ in tried)
-    good = [trial for trial in tried if trial[0] <= _ABOUT_AS_GOOD * best + 1]
-    _, _, shift, difference = min(good, key=lambda trial: trial[1])
-    return difference, shift
+        found.append(_Trial(shift, middle, float(np.median(np.abs(difference - middle)))))
+    return found
+
+
+def _fitting(tried: list[_Trial], missing: int, base: int) -> tuple[_Trial, list[_Trial]]:
+    """The shift to take, and others that fit about as well.
+
+    Args:
+        tried: all shifts.
+        missing: by how many collectives the other rank has more; a shift between none and that needs no explanation.
+        base: what lies between the zeros of the two clocks.
+    """
+    plain = min((t for t in tried if min(0, missing) <= t.shift <= max(0, missing)), key=lambda trial: trial.spread)
+    best = min(tried, key=lambda trial: trial.spread)
+    fit = plain if plain.spread <= _FAR_BETTER * best.spread + _RESOLUTION_NS else best
+    good = [trial for trial in tried if trial.spread <= _ABOUT_AS_GOOD * fit.spread + _RESOLUTION_NS]
+    nearest = min(good, key=lambda trial: abs(trial.middle + base))
+    if abs(nearest.middle + base) > _COMPARABLE_NS:
+        nearest = min(good, key=lambda trial: (abs(trial.shift), trial.spread))
+    return nearest, [trial for trial in good if trial is not nearest]
+
+
+def _differences(ours: Times, theirs: Times, shift: int) -> Times:
+    """Their ends minus ours."""
+    mine, other = ours[max(0, -shift) :], theirs[max(0, shift) :]
+    length = min(len(mine), len(other))
+    return other[:length] - mine[:length]

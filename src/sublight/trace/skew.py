@@ -169,4 +169,5 @@ def _notes(skew: Skew) -> list[str]:
         for rank in skew.ranks[1:]
         if not rank.clock.matched
     ]
+    notes += [f"rank {rank.rank} may be matched wrongly: {rank.clock.doubt}" for rank in skew.ranks if rank.clock.doubt]
     return notes
