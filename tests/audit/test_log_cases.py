@@ -269,6 +269,22 @@ class TestOutOfTheGraph:
         log = log_of(tmp_path, START + "enforce_eager=True")
         assert found(log, "graphs-off").advice == "remove --enforce-eager"
 
+    @pytest.mark.parametrize(
+        ("line", "reason"),
+        [
+            (START + "compilation_config={'cudagraph_mode': <CUDAGraphMode.NONE: 0>}", "cudagraph_mode is NONE"),
+            (
+                "server_args={'cuda_graph_config': {'decode': {'backend': 'disabled', 'bs': [1]}}}",
+                "cuda_graph_config.decode.backend is disabled",
+            ),
+            ("server_args={'disable_cuda_graph': True}", "disable_cuda_graph is set"),
+        ],
+    )
+    def test_other_ways_to_switch_them_off(self, tmp_path: Path, line: str, reason: str) -> None:
+        finding = found(log_of(tmp_path, line), "graphs-off")
+        assert f"decode runs without CUDA graphs: {reason}" in finding.text
+        assert [p.where for p in finding.proofs] == ["server.log:1"]
+
 
 class TestImports:
     def test_a_kernel_wheel_with_two_faults(self, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sublight.audit.log.choices import Graphs, graphs
+from sublight.audit.log.choices import Graphs, graphs, nested
 from sublight.audit.log.findings.finding import Known, LogFinding
 from sublight.audit.log.record import EngineLog, FactKind
 from sublight.facts.published import launch_costs
@@ -24,11 +24,13 @@ def graph_findings(log: EngineLog, _known: Known) -> Iterator[LogFinding]:
 def _switched_off(log: EngineLog) -> Iterator[LogFinding]:
     said = [f for f in log.of(FactKind.GRAPH_OFF) if f.get("phase") != "prefill"]
     eager = _asked_eager(log)
-    if not said and not eager:
+    mode = _mode_off(log)
+    if not said and not eager and not mode:
         return
     low, high = launch_costs().eager_s()
-    reason = said[0].get("reason") if said else f"{eager} is set"
-    proofs = [log.proof(f) for f in said] or ([log.proof(log.asked.at)] if log.asked.at else [])
+    reason = said[0].get("reason") if said else (f"{eager} is set" if eager else mode)
+    at = log.config.at or log.asked.at
+    proofs = [log.proof(f) for f in said] or ([log.proof(at)] if at else [])
     by_flag = bool(eager) or "enforce_eager" in reason
     yield LogFinding(
         id="graphs-off",
@@ -46,6 +48,14 @@ def _switched_off(log: EngineLog) -> Iterator[LogFinding]:
 def _asked_eager(log: EngineLog) -> str:
     names = ("enforce_eager",) if log.engine == "vllm" else ("disable_cuda_graph", "disable_decode_cuda_graph")
     return next((n for n in names if log.setting(n) == "True"), "")
+
+
+def _mode_off(log: EngineLog) -> str:
+    """The mode of CUDA graphs, where it says that decoding has none."""
+    if log.engine == "vllm":
+        return "cudagraph_mode is NONE" if "NONE" in nested(log, "compilation_config", "cudagraph_mode") else ""
+    off = nested(log, "cuda_graph_config", "decode", "backend") == "disabled"
+    return "cuda_graph_config.decode.backend is disabled" if off else ""
 
 
 def _beyond(log: EngineLog, plan: Graphs) -> Iterator[LogFinding]:
