@@ -18,6 +18,7 @@ COMMANDS = {
     "gap": ("sublight.cli.gap", "Floor against measured: how large is the gap, and what to measure next."),
     "limit": ("sublight.cli.limit", "The floor of a decode step, row by row, and what binds each row."),
     "trace": ("sublight.cli.trace", "Where the time of a decode step went, from a profiler trace."),
+    "audit": ("sublight.cli.audit", "Which kernel backends of an installed engine really work here, with proof."),
     "host": ("sublight.cli.host", "Is this machine set up for it? What each knob was found at, and what it can cost."),
     "note": ("sublight.cli.note", "Add a remark or a negative result to a campaign."),
     "report": ("sublight.cli.report", "The findings of a whole campaign, negative results included."),

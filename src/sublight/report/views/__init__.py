@@ -22,6 +22,7 @@ RECORDS: dict[str, tuple[str, str]] = {
     "findings": ("sublight.campaign.findings:Findings", "sublight.report.views.findings:findings_document"),
     "note": ("sublight.campaign.note:Note", "sublight.report.views.findings:note_document"),
     "gap": ("sublight.gap.compare:Gap", "sublight.report.views.gap:gap_document"),
+    "audit": ("sublight.audit.record:Audit", "sublight.report.views.audit:audit_document"),
     "host": ("sublight.tuning.record:HostReport", "sublight.report.views.host:host_document"),
 }
 

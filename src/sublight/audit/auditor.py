@@ -1,0 +1,123 @@
+"""Auditor: one machine, looked at once. Engines and symbols are asked for through it, and every question is timed."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+
+import msgspec
+
+from sublight.audit.cache import Cache
+from sublight.audit.doors import Door, FolderDoor
+from sublight.audit.engines import ENGINES
+from sublight.audit.engines.base import Engine
+from sublight.audit.gathering import imports_of, known_distributions, remember
+from sublight.audit.installation import Installation, look, places
+from sublight.audit.reading import WatchedSources, reader
+from sublight.audit.replies import Imported, Place
+from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
+from sublight.errors import UnknownNameError, UsageError
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do and what to leave.
+
+    Attributes:
+        engines: empty for every one that is found.
+        areas: empty for every area of an engine.
+        imports: whether symbols are really imported in the target.
+        log, trace: files that show what ran, "" for none.
+    """
+
+    engines: tuple[str, ...] = ()
+    areas: tuple[str, ...] = ()
+    imports: bool = True
+    log: str = ""
+    trace: str = ""
+
+
+class Auditor:
+    """Raises HostError, when it is made, if the machine cannot be asked."""
+
+    def __init__(self, door: Door, options: Options, cache: Cache) -> None:
+        self.seconds = {"asking": 0.0, "reading": 0.0, "importing": 0.0}
+        self.door = door
+        self.options = options
+        self.cache = cache
+        self.imported: dict[str, Imported] = {}
+        self.trouble = ""  # why imports that were asked for were not tried
+        with self.timed("asking"):
+            keeps = isinstance(door, KeepingDoor | SnapshotDoor)
+            self.installation: Installation = look(door, None if keeps else known_distributions(cache, door))
+            remember(cache, door, self.installation)
+
+    @cached_property
+    def engines(self) -> dict[str, Engine]:
+        """Every engine that Sublight can read, by name."""
+        return {name: ENGINES.load(name) for name in ENGINES.names()}
+
+    @cached_property
+    def _places(self) -> dict[str, Place]:
+        with self.timed("asking"):
+            return places(self.door, tuple(engine.package for engine in self.engines.values()))
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[what] += time.perf_counter() - started
+
+    def place(self, engine: Engine) -> Place | None:
+        found = self._places.get(engine.package)
+        return found if found is not None and found.folder else None
+
+    def found(self) -> tuple[str, ...]:
+        """Names of the engines that are there."""
+        return tuple(name for name, engine in self.engines.items() if self.place(engine) is not None)
+
+    def chosen(self) -> tuple[str, ...]:
+        """Names of the engines to audit. Raises UsageError when one that was asked for, or any at all, is not there."""
+        asked = self.options.engines
+        for name in asked:
+            if name not in self.engines:
+                raise UnknownNameError("engine", name, self.engines, ENGINES.hint)
+        absent = [name for name in asked if name not in self.found()]
+        if not absent and (asked or self.found()):
+            return asked or self.found()
+        there = f"found there: {', '.join(self.found())}" if self.found() else "no engine is there"
+        raise UsageError(
+            f"auditing {' and '.join(absent) or 'an engine'} in {self.installation.name}",
+            f"{self._why_absent(absent)}{there} ({len(self.installation.found.distributions)} distributions were seen)",
+            "--python with the interpreter that runs the engine, or --path with the folder it is installed in",
+        )
+
+    def _why_absent(self, absent: Sequence[str]) -> str:
+        found = [self._places.get(self.engines[name].package) for name in absent]
+        broken = [place.error for place in found if place is not None and place.error]
+        return f"{broken[0]}; " if broken else ""
+
+    def sources(self, packages: Iterable[str] = ()) -> WatchedSources:
+        """Sources of everything that is installed; `packages` wherever they are imported from."""
+        roots = {top: owners[0].folder for top, owners in self.installation.found.owners.items() if owners}
+        roots |= {name: place.folder for name, place in places(self.door, tuple(packages)).items() if place.folder}
+        return WatchedSources(reader(self.door), roots)
+
+    def importing(self, symbols: Sequence[str]) -> dict[str, Imported]:
+        """What came of importing these; empty, and `not_imported` says why, where that is not done."""
+        if not symbols or self.not_imported:
+            return {}
+        with self.timed("importing"):
+            found, self.trouble = imports_of(self.cache, self.door, self.installation, symbols)
+        self.imported |= found
+        return found
+
+    @property
+    def not_imported(self) -> str:
+        """Why nothing is imported, "" when it is."""
+        if not self.options.imports:
+            return "--no-import was given"
+        if isinstance(self.door, FolderDoor):
+            return "no interpreter was named, only a folder"
+        return self.trouble

@@ -1,0 +1,148 @@
+"""The rung "capable": gates in Python and code objects in the shipped files, side by side, for the exact architecture.
+
+A gate is a claim: a list that names an architecture proves no kernel for it. Neither does a file's name. The rung
+passes when no gate refuses and code for the card is there, or can be built on the machine.
+"""
+
+from sublight.audit.code import coverage, shown
+from sublight.audit.engines.base import Route
+from sublight.audit.installation import normal
+from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed, unknown
+from sublight.audit.packages import PREBUILT, builder
+from sublight.audit.record import Capability, CodeSet
+from sublight.audit.scene import Scene, needed_tops
+from sublight.audit.toolchain import can_build, missing_libraries
+
+
+def capable(scene: Scene, route: Route) -> tuple[Step, Capability]:
+    """The answer, and the sets it was drawn from."""
+    sets = tuple(code_set(scene, top, route) for top in _tops(scene, route))
+    claimed = tuple(dict.fromkeys(target for gate in route.gates for target in gate.targets))
+    both = Capability(claimed=claimed, gates=tuple(gate.proof for gate in route.gates), code=sets)
+    return _step(scene, route, sets), both
+
+
+def _tops(scene: Scene, route: Route) -> list[str]:
+    """Packages whose code runs: those needed, and the engine's own where it ships code and the path needs it."""
+    own = [scene.package] if any(need.symbol.startswith(f"{scene.package}.") for need in route.needs) else []
+    return [*needed_tops(route, scene.package), *own]
+
+
+def code_set(scene: Scene, top: str, route: Route) -> CodeSet:
+    capability = scene.target.compute_capability
+    owners = tuple(dict.fromkeys(normal(o.distribution) for o in scene.installation.owners(top)))
+    own = scene.code(owners)
+    builders = {
+        builder(scene.sources, scene.resolve(n.symbol)) for n in route.needs if n.symbol.partition(".")[0] == top
+    }
+    kind = next((b for b in ("nvcc", "triton", "cutlass-dsl") if b in builders), "")
+    if top == "triton":
+        kind = "triton"
+    build = None
+    if kind:
+        reason = scene.installation.reasons.get("toolchain", "nobody was asked")
+        build = can_build(kind, capability, scene.installation.toolchain, reason)
+    companions = PREBUILT[top].companions if top in PREBUILT and kind == "nvcc" else ()
+    brought = {normal(owner.distribution): None for name in companions for owner in scene.installation.owners(name)}
+    code = own + scene.code(tuple(brought))
+    return CodeSet(
+        package=top,
+        distributions=tuple(name for name in (*owners, *brought) if scene.code((name,))),
+        coverage=coverage(code, capability),
+        build=build,
+        prebuilt=tuple(brought),
+    )
+
+
+def _step(scene: Scene, route: Route, sets: tuple[CodeSet, ...]) -> Step:
+    sm = scene.target.sm
+    proofs = [gate.proof for gate in route.gates] + [proof for found in sets for proof in _proofs(found, sm)]
+    refusing = [gate for gate in route.gates if gate.answer is Answer.FAIL]
+    lacking = [problem for found in sets if (problem := _problem(scene, found))]
+    if refusing:
+        listed = "; ".join(f"{gate.text} ({gate.proof.where})" for gate in refusing)
+        beside = f"; {lacking[0][0]}" if lacking else ""
+        return failed(
+            Rung.CAPABLE, f"the code refuses {sm}: {listed}{beside}", *proofs, hint=_other_card(refusing[0].targets)
+        )
+    if lacking:
+        claims = any(gate.answer is Answer.PASS for gate in route.gates)
+        before = f"claimed, not proven on {sm}: gates let it through, but " if claims else ""
+        why = before + "; ".join(text for text, _ in lacking)
+        return failed(Rung.CAPABLE, why, *proofs, hint="; ".join(dict.fromkeys(hint for _, hint in lacking)))
+    open_gates = [gate for gate in route.gates if gate.answer is Answer.NOT_KNOWN]
+    if open_gates:
+        return unknown(Rung.CAPABLE, f"this gate could not be decided: {open_gates[0].text}", *proofs)
+    good = [text for found in sets if (text := _support(found, sm))]
+    if good:
+        return passed(Rung.CAPABLE, "; ".join(good), *proofs)
+    waiting = [found.build.why for found in sets if found.build is not None]
+    if waiting:
+        return unknown(Rung.CAPABLE, waiting[0], *proofs, hint="a small call on the card")
+    if route.gates:
+        why = f"gates let {sm} through, which is a claim; no shipped code or compiler was found to hold it against"
+        return unknown(Rung.CAPABLE, why, *proofs)
+    return unknown(Rung.CAPABLE, "neither a gate nor shipped code was found on the way to the kernel", *proofs)
+
+
+def _problem(scene: Scene, found: CodeSet) -> tuple[str, str] | None:
+    """Why no code of a package can run on the card, and what to try; None where some can, or nobody knows."""
+    sm = scene.target.sm
+    cover, build = found.coverage, found.build
+    missing = _needed(scene, found)
+    if cover.units and not cover.runs and not cover.translated and (build is None or build.answer is Answer.FAIL):
+        text = f"{_named(found)} ships code for {shown(cover.targets)}, none of it runs on {sm}"
+        return "; ".join(filter(None, (text, missing))), f"a build of {found.package} for {sm}"
+    if missing:
+        return missing, f"a build of {found.package} for the CUDA libraries that are there"
+    if build is not None and build.answer is Answer.FAIL and not cover.runs:
+        return f"{found.package}: {build.why}", build.hint + _prebuilt_hint(found)
+    return None
+
+
+def _needed(scene: Scene, found: CodeSet) -> str:
+    """CUDA libraries that shipped files want in another major version than there is."""
+    wrong: dict[str, str] = {}
+    for shipped in scene.code(found.distributions):
+        for wanted, there in missing_libraries(shipped.needed, scene.installation.toolchain).items():
+            if there:
+                wrong[f"{shipped.path.rpartition('/')[2]} needs {wanted}, found {there}"] = ""
+    return "; ".join(list(wrong)[:2])
+
+
+def _prebuilt_hint(found: CodeSet) -> str:
+    if found.package not in PREBUILT or found.prebuilt:
+        return ""
+    return ", or " + " and ".join(name.replace("_", "-") for name in PREBUILT[found.package].companions)
+
+
+def _support(found: CodeSet, sm: str) -> str:
+    """What speaks for the card, in words; "" where nothing does."""
+    cover, build = found.coverage, found.build
+    said = []
+    if cover.runs or cover.translated:
+        said.append(f"{_named(found)}: {cover.counted(sm)}")
+    if build is not None and build.answer is Answer.PASS:
+        said.append(f"{found.package} is {build.why}")
+    elif build is not None and cover.runs and build.answer is Answer.FAIL:
+        said.append(f"prebuilt, so that it does not matter that {build.why}")
+    return ", ".join(said)
+
+
+def _named(found: CodeSet) -> str:
+    return " and ".join(found.distributions) or found.package
+
+
+def _proofs(found: CodeSet, sm: str) -> list[Proof]:
+    proofs = []
+    if found.coverage.units:
+        where = _named(found)
+        proofs.append(Proof("file", where, f"code objects: {shown(found.coverage.targets)}"))
+        proofs.append(Proof("file", where, found.coverage.counted(sm)))
+    if found.build is not None:
+        proofs += found.build.proofs
+    return proofs
+
+
+def _other_card(targets: tuple[str, ...]) -> str:
+    return f"a card of compute capability {' or '.join(targets)}" if targets else "another backend for this card"

@@ -1,0 +1,100 @@
+"""Doors to the machine that is audited: an interpreter on a host, a folder without one, or a snapshot.
+
+All of them answer the questions of `probe.entry`. Through none of them anything of the engine gets into this process.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from sublight.audit import script
+from sublight.audit.probe import distributions, files, objects
+from sublight.audit.probe.entry import BEGIN, END
+from sublight.audit.replies import Reply, Told
+from sublight.errors import HostError
+from sublight.hosts.base import NOT_EXECUTABLE, NOT_FOUND, Completed, Host
+
+Request = Mapping[str, Mapping[str, Any]]
+NO_INTERPRETER = "no interpreter was named, only a folder"
+_READING = {"read": files.read, "names": files.names, "status": files.status, "objects": objects.describe}
+
+
+class Door(Protocol):
+    """Answers questions; `reads_here` says whether its files are files of this machine."""
+
+    name: str
+    reads_here: bool
+
+    def ask(self, request: Request, timeout_s: float = 120.0) -> Reply: ...
+
+
+class InterpreterDoor:
+    """An interpreter on a host, which runs the probe.
+
+    Raises HostError when it does not run, is too old, dies, or says nothing. What it prints besides is cut off.
+    """
+
+    def __init__(self, host: Host, python: str, here: bool) -> None:
+        self.name = python if here else f"{python} on {host.name}"
+        self.reads_here = here
+        self._host = host
+        self._python = python
+
+    def ask(self, request: Request, timeout_s: float = 120.0) -> Reply:
+        done = self._host.run([self._python, "-"], script.script(request), timeout_s)
+        return self._answers(done)
+
+    def _answers(self, done: Completed) -> Reply:
+        asked = f"asking {self.name} what is installed"
+        text = done.stdout.decode("utf-8", "replace")
+        body = text.rpartition(f"\n{BEGIN}\n")[2].partition(f"\n{END}")
+        if BEGIN in text and body[1]:
+            try:
+                return msgspec.json.decode(body[0].encode(), type=dict[str, Told])
+            except (msgspec.DecodeError, UnicodeError) as error:
+                raise HostError(asked, f"its answer is damaged ({error})", "the same again") from None
+        if done.exit_code in (NOT_FOUND, NOT_EXECUTABLE):
+            raise HostError(asked, f"there is no program {self._python}", "--python with the path of an interpreter")
+        found = done.failure or "it ended well, but without an answer: is it a Python interpreter?"
+        raise HostError(asked, found, f"{self._python} -c 'print(1)', which has to work there")
+
+
+class FolderDoor:
+    """Folders of installed packages or unpacked wheels; everything that needs an interpreter is not known."""
+
+    reads_here = True
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.name = ", ".join(map(str, folders))
+        self._folders = [str(folder.absolute()) for folder in folders]
+
+    def ask(self, request: Request, timeout_s: float = 120.0) -> Reply:  # noqa: ARG002
+        return {question: self._told(question, arguments) for question, arguments in request.items()}
+
+    def _told(self, question: str, arguments: Mapping[str, Any]) -> Told:
+        if question == "distributions":
+            return _told(distributions.describe(self._folders, **arguments))
+        if question == "packages":
+            return _told({name: place for name in arguments["names"] if (place := self._place(name))})
+        if question in _READING:
+            return _told(_READING[question](**arguments))  # type: ignore[operator]
+        return Told(error=NO_INTERPRETER)
+
+    def _place(self, name: str) -> dict[str, str] | None:
+        for folder in self._folders:
+            inside = Path(folder, name)
+            if inside.is_dir():
+                init = inside / "__init__.py"
+                return {"folder": folder, "file": str(init) if init.is_file() else ""}
+        return None
+
+
+def read_here(question: str, arguments: Mapping[str, Any]) -> Told:
+    """A question about files of this machine, answered without starting anything."""
+    return _told(_READING[question](**arguments))  # type: ignore[operator]
+
+
+def _told(answer: Any) -> Told:
+    return Told(msgspec.Raw(msgspec.json.encode(answer)))

@@ -1,0 +1,161 @@
+"""Findings: what is odd about an installation, whichever backend is asked for."""
+
+from collections.abc import Iterable, Iterator
+
+from sublight.audit.installation import Installation
+from sublight.audit.installed import clash_text
+from sublight.audit.ladder import Proof
+from sublight.audit.record import AuditFinding
+from sublight.audit.replies import Imported, Objects, Tool
+from sublight.audit.toolchain import missing_libraries
+
+
+def of_installation(installation: Installation) -> Iterator[AuditFinding]:
+    """Broken metadata, distributions that claim each other's files, code that .pth files run at every start."""
+    for distribution in installation.found.distributions:
+        if distribution.error:
+            yield AuditFinding(
+                level="warn",
+                subject=str(distribution),
+                text=f"its metadata is broken: {distribution.error}",
+                proofs=(Proof("distribution", f"{distribution.folder}/{distribution.info}", distribution.error),),
+                hint=f"pip install --force-reinstall --no-deps {distribution.name}",
+            )
+    for clash in installation.found.clashes:
+        names = [name.rpartition(" ")[0] for name in clash.matches]
+        yield AuditFinding(
+            level="error",
+            subject=" and ".join(names),
+            text=clash_text(clash),
+            proofs=tuple(Proof("file", path, "listed by both, with different hashes") for path in clash.examples),
+            hint=f"pip uninstall {' '.join(names)}, then install the one that is wanted",
+        )
+    for added in installation.found.pth:
+        if added.code and any(name in added.file for name in ("cutlass", "flashinfer", "sglang", "vllm", "sgl")):
+            yield AuditFinding(
+                level="info",
+                subject=added.file.rpartition("/")[2],
+                text="it runs code at every start of the interpreter, which puts packages on the path",
+                proofs=(Proof("file", added.file, added.code[0]),),
+            )
+
+
+def of_toolchain(installation: Installation) -> Iterator[AuditFinding]:
+    """Compilers of different releases, and an assembler of Triton's that is older than the system's."""
+    tools = installation.toolchain.tools if installation.toolchain else ()
+    working = [tool for tool in tools if not tool.error]
+    compilers = {tool.release: tool for tool in reversed([t for t in working if t.tool == "nvcc"])}
+    if len(compilers) > 1:
+        said = ", ".join(f"{tool.path} {release} ({tool.found_by[0]})" for release, tool in compilers.items())
+        yield AuditFinding(
+            level="warn",
+            subject="nvcc",
+            text=f"there are several, of different releases: {said}; which one builds depends on who calls",
+            proofs=tuple(Proof("command", f"{tool.path} --version", release) for release, tool in compilers.items()),
+            hint="CUDA_HOME with the one that is meant",
+        )
+    bundled = next((tool for tool in working if "triton" in tool.found_by), None)
+    system = [tool for tool in working if tool.tool == "ptxas" and "triton" not in tool.found_by]
+    newer = next((tool for tool in system if set(tool.targets) - set(bundled.targets)), None) if bundled else None
+    if bundled and newer:
+        yield _old_assembler(bundled, newer)
+    for tool in tools:
+        if tool.error:
+            yield AuditFinding(
+                level="warn",
+                subject=tool.tool,
+                text=f"{tool.path} ({', '.join(tool.found_by)}) does not work: {tool.error}",
+                hint=f"another place in {tool.found_by[0]}" if tool.found_by[0].isupper() else f"another {tool.tool}",
+            )
+
+
+def _old_assembler(bundled: Tool, newer: Tool) -> AuditFinding:
+    more = sorted(set(newer.targets) - set(bundled.targets), key=lambda target: (len(target), target))
+    return AuditFinding(
+        level="info",
+        subject="ptxas",
+        text=(
+            f"Triton's own, release {bundled.release}, does not know {', '.join('sm_' + t for t in more[:6])}; "
+            f"{newer.path}, release {newer.release}, does"
+        ),
+        proofs=(
+            Proof("command", f"{bundled.path} --version", f"release {bundled.release}"),
+            Proof("command", f"{newer.path} --version", f"release {newer.release}"),
+        ),
+        hint=f"TRITON_PTXAS_PATH={newer.path}, if this card is one of them: Triton kernels and torch.compile need it",
+    )
+
+
+def of_variables(
+    engine: str, prefixes: Iterable[str], known: frozenset[str] | None, environment: dict[str, str]
+) -> Iterator[AuditFinding]:
+    """Variables that are set for an engine and that this version does not read."""
+    if known is None:
+        return
+    for name in sorted(environment):
+        if name.startswith(tuple(prefixes)) and name not in known:
+            from sublight.errors import near_misses
+
+            near = near_misses(name, known, 2)
+            yield AuditFinding(
+                level="warn",
+                subject=name,
+                text=f"it is set, and nothing in this version of {engine} reads it: it has no effect",
+                proofs=(Proof("command", "environment", f"{name}={environment[name]}"),),
+                hint=" or ".join(near) if near else "the command-line option that took its place",
+            )
+
+
+def of_objects(distribution: str, objects: Objects, installation: Installation) -> Iterator[AuditFinding]:
+    """Files that want a CUDA library of another major version, that cannot be read, or were too many."""
+    wanted: dict[str, list[str]] = {}
+    for found in objects.objects:
+        for name, there in missing_libraries(found.needed, installation.toolchain).items():
+            wanted.setdefault(f"{name}, and {f'only {there} is there' if there else 'it is not there'}", []).append(
+                found.path
+            )
+    for text, paths in wanted.items():
+        yield AuditFinding(
+            level="error",
+            subject=distribution,
+            text=f"{len(paths)} of its libraries need {text}",
+            proofs=tuple(Proof("file", path, f"DT_NEEDED {text.partition(',')[0]}") for path in paths[:3]),
+            hint=f"a build of {distribution} for the CUDA version of this machine",
+        )
+    broken = [found for found in objects.objects if found.error]
+    if broken:
+        yield AuditFinding(
+            level="warn",
+            subject=distribution,
+            text=f"{len(broken)} of its files could not be read as GPU code, the first: {broken[0].error}",
+            proofs=tuple(Proof("file", found.path, found.error) for found in broken[:3]),
+        )
+    if objects.left_out:
+        yield AuditFinding(
+            level="warn",
+            subject=distribution,
+            text=f"{objects.left_out:,} of its files with GPU code were not looked at, for lack of time",
+        )
+
+
+def of_imports(imported: dict[str, Imported]) -> Iterator[AuditFinding]:
+    """Failures inside packages that nobody was told of, and probes that crashed, hung or left."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for symbol, done in imported.items():
+        if done.outcome in ("crash", "hang", "exit"):
+            yield AuditFinding(
+                level="error",
+                subject=symbol,
+                text=f"importing it does not come back: {done.message}",
+                proofs=tuple(Proof("import", symbol, line) for line in done.output.strip().splitlines()[-3:]),
+            )
+        for swallowed in done.swallowed:
+            if done.outcome == "found":
+                told.setdefault((swallowed.by, swallowed.message), []).append(swallowed.where)
+    for (by, message), places in told.items():
+        yield AuditFinding(
+            level="info",
+            subject=by,
+            text=f"an import failed inside it and nobody was told: {message}; names behind it may be missing",
+            proofs=(Proof("import", places[0], message),),
+        )

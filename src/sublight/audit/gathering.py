@@ -1,0 +1,101 @@
+"""Gathering: every question to the audited machine, each asked once and kept as long as its answer holds."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sublight.audit.cache import Cache
+from sublight.audit.doors import Door
+from sublight.audit.installation import Installation, normal
+from sublight.audit.packages import PREBUILT
+from sublight.audit.replies import Distributions, Imported, Objects
+from sublight.audit.scene import shipped_roots
+from sublight.errors import HostError
+
+IMPORT_LIMIT_S = 120.0  # of one process: an import of a large engine takes 10 s, on a busy machine with GPUs a minute
+_MOST_WATCHED = 3000  # files whose state is asked for; of more, only the folders
+
+
+def known_distributions(cache: Cache, door: Door) -> Distributions | None:
+    return cache.peek("distributions", (door.name,), Distributions)
+
+
+def remember(cache: Cache, door: Door, installation: Installation) -> None:
+    if not installation.found.unchanged:
+        cache.put("distributions", (door.name,), installation.found, door)
+
+
+def objects_of(cache: Cache, door: Door, installation: Installation, tops: Iterable[str]) -> dict[str, Objects]:
+    """The shipped GPU code of every distribution that owns one of these import names, or brings code for it."""
+    names = [name for top in tops for name in (top, *(PREBUILT[top].companions if top in PREBUILT else ()))]
+    roots: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        for distribution, places in shipped_roots(installation, name).items():
+            roots.setdefault(distribution, []).extend(places)
+    return {name: _objects(cache, door, installation, name, sorted(places)) for name, places in roots.items()}
+
+
+def _objects(cache: Cache, door: Door, installation: Installation, name: str, roots: list[str]) -> Objects:
+    distribution = installation.distribution(name)
+
+    def compute() -> tuple[Objects, list[str]]:
+        answer = door.ask({"objects": {"roots": roots}}, timeout_s=180.0)["objects"].answer
+        told = msgspec.json.decode(answer, type=dict[str, Objects]) if answer else {}
+        found = Objects(
+            tuple(item for part in told.values() for item in part.objects), sum(p.left_out for p in told.values())
+        )
+        paths = [item.path for item in found.objects]
+        return found, [*roots, *(paths if len(paths) <= _MOST_WATCHED else ())]
+
+    return cache.get(
+        "objects", (door.name, name, distribution.record if distribution else "", roots), Objects, door, compute
+    )
+
+
+def imports_of(
+    cache: Cache, door: Door, installation: Installation, symbols: Iterable[str], limit_s: float = IMPORT_LIMIT_S
+) -> tuple[dict[str, Imported], str]:
+    """What came of importing each symbol in the target, and why nobody could be asked ("" when all were).
+
+    An answer holds while the package's files that were used, all distributions, the environment and the cards stay.
+    """
+    cards = installation.cards.best if installation.cards else ()
+    around = (door.name, installation.found.fingerprint, installation.environment, [card.name for card in cards])
+    kept: dict[str, Imported] = {}
+    wanted = list(dict.fromkeys(symbols))
+    for symbol in wanted:
+        before = cache.peek("import", (*around, symbol), Imported)
+        if before is not None and before.outcome in ("found", "error") and _holds(door, before):
+            kept[symbol] = before
+    missing = [symbol for symbol in wanted if symbol not in kept]
+    if not missing:
+        return kept, ""
+    processes = len({symbol.rpartition(".")[0] or symbol for symbol in missing})
+    try:
+        told = door.ask(
+            {"import": {"symbols": missing, "timeout_s": limit_s}}, timeout_s=limit_s * (1 + processes / 2) + 60
+        )["import"]
+    except HostError as error:
+        return kept, error.found
+    if not told.answer:
+        return kept, told.error
+    fresh = msgspec.json.decode(told.answer, type=dict[str, Imported])
+    for symbol, done in fresh.items():
+        cache.put("import", (*around, symbol), done, door)
+    return {**kept, **fresh}, ""
+
+
+def _holds(door: Door, before: Imported) -> bool:
+    from sublight.audit.reading import status
+
+    return status(door, before.loaded) == before.loaded
+
+
+def tops_of(symbols: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(symbol.partition(".")[0] for symbol in symbols))
+
+
+def owning(installation: Installation, names: Iterable[str]) -> str:
+    """Which of an engine's possible distributions is installed; "" for none."""
+    present = (installation.distribution(name) for name in names)
+    return next((normal(found.name) for found in present if found is not None), "")

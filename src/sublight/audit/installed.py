@@ -1,0 +1,98 @@
+"""The rung "installed": who ships what a path needs, in which version, and whether two distributions fight over it."""
+
+from sublight.audit.engines.base import Route
+from sublight.audit.installation import normal
+from sublight.audit.ladder import Proof, Rung, Step, failed, passed, unknown
+from sublight.audit.replies import Clash, Owner
+from sublight.audit.requirements import Demand, demands, install_line
+from sublight.audit.scene import Scene, main_owner, needed_tops
+
+# Distributions that ship an import name of another spelling, for naming one when nothing is installed.
+_KNOWN_AS = {"cutlass": "nvidia-cutlass-dsl", "flashinfer": "flashinfer-python", "humming": "humming-kernels"}
+
+
+def installed(scene: Scene, route: Route) -> Step:
+    """Every package that the path needs is there, in a version that the engine's own pins and checks allow."""
+    engine = scene.distribution
+    proofs: list[Proof] = []
+    if engine is not None:
+        proofs.append(Proof("distribution", str(engine), f"{engine.info} in {engine.folder}"))
+    tops = needed_tops(route, scene.package)
+    if not tops and not route.needs and not route.destination:
+        why = "what it would need is not known: no path to its kernel was found"
+        return unknown(Rung.INSTALLED, why, *proofs)
+    problems, hints, absent, named = [], [], [], [str(engine) if engine else scene.package]
+    for top in tops:
+        owner = main_owner(scene.installation, top)
+        if owner is None:
+            why, proof, hint = _unowned(scene, top)
+            proofs.append(proof)
+            if why and scene.installation.interpreter is None:
+                absent.append(top)
+            elif why:
+                problems.append(why)
+                hints.append(hint)
+            continue
+        named.append(f"{owner.distribution} {owner.version}")
+        found, trouble = _versions(scene, top, owner)
+        proofs += found
+        if trouble:
+            problems.append(trouble[0])
+            hints.append(trouble[1])
+    if problems:
+        return failed(Rung.INSTALLED, "; ".join(problems), *proofs, hint="; ".join(dict.fromkeys(hints)))
+    if absent:
+        why = f"{' and '.join(absent)} is not in the folder, which need not be all that is installed"
+        return unknown(Rung.INSTALLED, why, *proofs, hint="--python with the interpreter that runs the engine")
+    return passed(Rung.INSTALLED, ", ".join(dict.fromkeys(named)), *proofs)
+
+
+def _versions(scene: Scene, top: str, owner: Owner) -> tuple[list[Proof], tuple[str, str] | None]:
+    """Proofs of one distribution, and what is wrong with it: the sentence and what to try."""
+    asked = demands(scene.distribution, scene.pins, scene.installation, owner.distribution)
+    proofs = [Proof("distribution", f"{owner.distribution} {owner.version}", f"ships {owner.files} files of {top}")]
+    proofs += [demand.proof for demand in asked]
+    clash = clash_over(scene, owner.distribution)
+    if clash is not None:
+        return proofs, (clash_text(clash), f"uninstall both, then {install_line(asked, owner.distribution)}")
+    wrong = [demand for demand in asked if demand.met is False]
+    if wrong:
+        return proofs, (_wrong(wrong), install_line(asked, owner.distribution))
+    return proofs, None
+
+
+def _wrong(wrong: list[Demand]) -> str:
+    return ", ".join(
+        f"{demand.distribution} {demand.found or 'is not there'}, but {demand.specifier} is asked for"
+        + (f" when {demand.when}" if demand.when else "")
+        for demand in wrong
+    )
+
+
+def _unowned(scene: Scene, top: str) -> tuple[str, Proof, str]:
+    """A package that no distribution ships: perhaps on the path all the same, perhaps not there."""
+    root = scene.sources.roots.get(top)
+    if root:
+        return "", Proof("file", f"{root}/{top}", "on the path, but in no distribution's RECORD"), ""
+    name = _KNOWN_AS.get(top, top.replace("_", "-"))
+    asked = demands(scene.distribution, scene.pins, scene.installation, name)
+    proof = asked[0].proof if asked else Proof("distribution", top, "no installed distribution ships it")
+    hint = install_line(asked, name) if asked else f"a distribution that ships {top}; the engine's metadata names none"
+    return f"{top} is not installed", proof, hint
+
+
+def clash_over(scene: Scene, distribution: str) -> Clash | None:
+    """Files of a distribution that another one claims too, with other contents."""
+    own = normal(distribution)
+    return next((c for c in scene.installation.found.clashes if any(_of(name) == own for name in c.matches)), None)
+
+
+def _of(named: str) -> str:
+    return normal(named.rpartition(" ")[0])
+
+
+def clash_text(clash: Clash) -> str:
+    """ "a 1.0 and b 1.0 both claim 168 files with different contents; on disk 168 match a 1.0, 0 match b 1.0"."""
+    names = " and ".join(clash.matches)
+    matches = ", ".join(f"{count} match {name}" for name, count in clash.matches.items())
+    return f"{names} both claim {clash.paths} files with different contents; on disk {matches}"

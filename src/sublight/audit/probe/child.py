@@ -1,0 +1,145 @@
+"""Runs in the audited interpreter, once for each group of names: imports them and tells what was found.
+
+Its arguments: FD LIMIT_S SYMBOL... ; one JSON line a symbol is written to FD.
+
+Every import that fails on the way is kept with who asked for it, also where the asker swallowed the error: a name that
+is missing from a package is explained by the import that failed inside it, possibly modules away.
+"""
+
+# ruff: noqa: PTH113, PTH116
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from typing import Any
+
+_MOST = 40
+_import = builtins.__import__
+failures: list[tuple[str, str, Exception, str]] = []
+
+
+def watching(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    """`__import__` that notes what fails, and names that are missing from a module, before Python says so."""
+    try:
+        module = _import(name, globals, locals, fromlist, level)
+    except Exception as error:
+        _note(name, error, globals)
+        raise
+    for wanted in fromlist or ():
+        if wanted != "*" and isinstance(wanted, str) and not hasattr(module, wanted):
+            where = getattr(module, "__name__", name)
+            if f"{where}.{wanted}" not in sys.modules:
+                missing = ImportError(f"cannot import name {wanted!r} from {where!r}")
+                _note(f"{where}.{wanted}", missing, globals)
+    return module
+
+
+def _note(name: str, error: Exception, asker: Any) -> None:
+    asked_by = (asker or {}).get("__name__", "")
+    if len(failures) < _MOST and not any(error is known for _, _, known, _ in failures):
+        frame = sys._getframe(2)
+        failures.append((name, asked_by, error, f"{frame.f_code.co_filename}:{frame.f_lineno}"))
+
+
+def _shown(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error)[:500]}"
+
+
+def found(symbol: str) -> tuple[Any, str]:
+    """The object, and the module it was found in. Raises what importing raises, AttributeError for a missing name."""
+    parts = symbol.split(".")
+    for length in range(max(1, len(parts) - 1), 0, -1):
+        base = ".".join(parts[:length])
+        try:
+            thing: Any = importlib.import_module(base)
+        except ModuleNotFoundError as error:
+            missing = error.name or ""
+            if length > 1 and (base == missing or base.startswith(missing + ".")):
+                continue  # perhaps it names an attribute, not a module
+            raise
+        module = base
+        for part in parts[length:]:
+            path = f"{module}.{part}"
+            if not hasattr(thing, part) and thing is sys.modules.get(module):
+                try:
+                    importlib.import_module(path)
+                except ModuleNotFoundError as error:
+                    if error.name != path:
+                        raise
+            if not hasattr(thing, part):
+                kind = "module" if thing is sys.modules.get(module) else type(thing).__name__
+                raise AttributeError(f"{kind} {module!r} has no {part!r}")
+            thing = getattr(thing, part)
+            module = path if path in sys.modules else module
+        return thing, module
+    raise AssertionError(symbol)
+
+
+def described(thing: Any, module: str) -> dict[str, Any]:
+    code = getattr(getattr(thing, "__wrapped__", thing), "__code__", None)
+    home = getattr(thing, "__module__", None) or module
+    file = getattr(thing, "__file__", None) if not isinstance(thing, type) and hasattr(thing, "__path__") else None
+    file = (
+        file or getattr(sys.modules.get(home), "__file__", None) or getattr(sys.modules.get(module), "__file__", None)
+    )
+    return {
+        "outcome": "found",
+        "kind": "module" if type(thing).__name__ == "module" else type(thing).__name__,
+        "home": f"{home}.{thing.__qualname__}" if hasattr(thing, "__qualname__") else home,
+        "file": file or "",
+        "line": code.co_firstlineno if code is not None and code.co_filename == file else 0,
+        "message": "",
+    }
+
+
+def tried(symbol: str) -> dict[str, Any]:
+    started = time.perf_counter()
+    failures.clear()
+    try:
+        entry = described(*found(symbol))
+    except BaseException as error:  # SystemExit from a module is an answer too
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if f.filename != "<string>" and "importlib" not in f.filename]
+        entry = {"outcome": "error", "message": _shown(error), "type": type(error).__name__}
+        entry["frames"] = [f"{f.filename}:{f.lineno}" for f in own[-4:]]
+    top = symbol.partition(".")[0]
+    entry["swallowed"] = [
+        {"name": name, "by": by, "where": where, "message": _shown(error)}
+        for name, by, error, where in failures
+        if by.partition(".")[0] == top
+    ]
+    entry["loaded"] = _loaded(top)
+    entry["seconds"] = time.perf_counter() - started
+    return dict(entry, symbol=symbol)
+
+
+def _loaded(top: str) -> dict[str, list[int]]:
+    """The source files of the package that were used: an answer holds as long as none of them changes."""
+    files: dict[str, list[int]] = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name.partition(".")[0] == top and isinstance(file, str) and os.path.isfile(file):
+            state = os.stat(file)
+            files[file] = [state.st_size, state.st_mtime_ns]
+    return files
+
+
+def main() -> None:
+    reply, limit_s, symbols = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    signal.alarm(limit_s)  # if whoever started this is gone, nobody else ends it
+    sys.argv[:] = ["-c"]
+    builtins.__import__ = watching
+    for symbol in symbols:
+        os.write(reply, (json.dumps(tried(symbol)) + "\n").encode("utf-8"))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+main()

@@ -1,0 +1,73 @@
+"""Reading source files: many at once, compressed, each with what tells whether it changed."""
+
+# ruff: noqa: PTH113, PTH116, PTH118, PTH123, PTH202
+
+from __future__ import annotations
+
+import base64
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+LARGEST_BYTES = 8 * 1024 * 1024  # of one source file; the largest that engines ship has 2 MB
+TOTAL_BYTES = 48 * 1024 * 1024  # of one answer, before it is compressed
+
+
+def read(paths: list[str], folders: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """The files at `paths`, and the Python files in and below `folders`.
+
+    Returns path -> {"size", "mtime_ns", "data"}; `data` is base64 of zlib, None where the file could not be read or
+    would exceed the limits. A path that is no file is left out, so that absence is told from failure.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    total = 0
+    for path in [*paths, *(path for folder in folders for path in _sources(folder))]:
+        if path not in found and os.path.isfile(path):
+            size = os.path.getsize(path)
+            total += size
+            fits = size <= LARGEST_BYTES and total <= TOTAL_BYTES
+            found[path] = _read(path) if fits else {"size": size, "mtime_ns": 0, "data": None}
+    return found
+
+
+def _sources(folder: str) -> Iterator[str]:
+    for base, inner, names in os.walk(folder):
+        inner[:] = sorted(name for name in inner if name != "__pycache__")
+        for name in sorted(names):
+            if name.endswith(".py"):
+                yield os.path.join(base, name)
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            state = os.fstat(file.fileno())
+            data = base64.b64encode(zlib.compress(file.read(), 6)).decode("ascii")
+    except OSError:
+        return {"size": 0, "mtime_ns": 0, "data": None}
+    return {"size": state.st_size, "mtime_ns": state.st_mtime_ns, "data": data}
+
+
+def names(folders: list[str]) -> dict[str, list[str]]:
+    """What each folder holds, sorted; folders end in "/". A folder that is not there is left out."""
+    found = {}
+    for folder in folders:
+        try:
+            with os.scandir(folder) as entries:
+                found[folder] = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in entries)
+        except OSError:
+            continue
+    return found
+
+
+def status(paths: list[str]) -> dict[str, list[int]]:
+    """Size and time of change of each file or folder that is there; enough to tell whether an answer still holds."""
+    found = {}
+    for path in paths:
+        try:
+            state = os.stat(path)
+        except OSError:
+            continue
+        found[path] = [state.st_size, state.st_mtime_ns]
+    return found

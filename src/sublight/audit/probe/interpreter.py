@@ -1,0 +1,59 @@
+"""The interpreter itself, where it looks for packages, and the part of its environment that engines read."""
+
+# ruff: noqa: PTH110, PTH120
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import sys
+from typing import Any
+
+_SECRET = re.compile("TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+
+
+def describe(prefixes: list[str]) -> dict[str, Any]:
+    """Version, folders and environment.
+
+    Of the environment only variables that begin with one of `prefixes` are told, and of those whose name sounds like a
+    secret only that they are set.
+    """
+    return {
+        "executable": sys.executable,
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "prefix": sys.prefix,
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "libc": " ".join(platform.libc_ver()),
+        "path": [entry for entry in sys.path if entry],
+        "environment": _environment(tuple(prefixes)),
+    }
+
+
+def _environment(prefixes: tuple[str, ...]) -> dict[str, str]:
+    chosen = sorted(name for name in os.environ if name.startswith(prefixes))
+    return {name: "(set, not shown)" if _SECRET.search(name) else os.environ[name][:500] for name in chosen}
+
+
+def packages(names: list[str]) -> dict[str, Any]:
+    """Where each top-level package would be imported from: the folder that holds it, and its file. Nothing is imported.
+
+    `find_spec` of a top-level name runs no code of the package, but hooks of editable installs answer it.
+    """
+    found = {}
+    for name in names:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError, AttributeError) as error:
+            found[name] = {"folder": "", "file": "", "error": f"{type(error).__name__}: {error}"}
+            continue
+        if spec is None:
+            continue
+        places = list(spec.submodule_search_locations or [])
+        file = spec.origin if spec.origin and os.path.exists(spec.origin) else ""
+        inside = places[0] if places else file
+        found[name] = {"folder": os.path.dirname(inside), "file": file, "error": ""}
+    return found

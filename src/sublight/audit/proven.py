@@ -1,0 +1,115 @@
+"""The rungs "executed", "correct" and "fast": from a log, from a trace, or from a trial on a GPU; never from reading.
+
+A trial is a small call of one backend in a process of its own, its output held against the oracle, then timed. Packages
+offer trials through the entry-point group `sublight.trials`: "ENGINE.AREA.NAME" -> an object of the protocol below.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from sublight.audit.engines.base import Declaration, Route
+from sublight.audit.ladder import Answer, Proof, Rung, Step, passed, unknown
+from sublight.audit.log.proven import executed
+from sublight.audit.log.record import EngineLog
+from sublight.audit.scene import Scene
+from sublight.registry import Registry
+
+TRIALS = Registry("trial of a backend", "sublight.trials", {})
+NO_GPU = "no GPU was there to run it on"
+_LAST = (Rung.EXECUTED, Rung.CORRECT, Rung.FAST)
+
+
+class KernelTrial(Protocol):
+    """Runs one backend once, at the target's shard shape and format, on the card of the machine it runs on."""
+
+    def steps(self, scene: Scene, route: Route) -> tuple[Step, Step, Step]:
+        """The answers of "executed", "correct" and "fast", in this order. A crash or a hang is a "no", not an error."""
+        ...
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen running: kernels of a trace by the label of their backend, and steps that a log proves.
+
+    Attributes:
+        kernels: of the experts: whose they are, as `trace` calls it -> (calls in a step, the name of one).
+        trace: the name of the trace, "" where none was given.
+        log: of this engine, None where none was given.
+    """
+
+    kernels: Mapping[str, tuple[int, str]] = {}
+    trace: str = ""
+    log: EngineLog | None = None
+
+
+def last_rungs(scene: Scene, engine: str, declaration: Declaration, route: Route, seen: Seen) -> tuple[Step, ...]:
+    """The three rungs: a trial where the card of the target is there, else what was seen, else not known and why."""
+    name = f"{engine}.{declaration.area}.{declaration.name}"
+    if has_card(scene) and name in TRIALS:
+        trial: KernelTrial = TRIALS.load(name)
+        return trial.steps(scene, route)
+    logged = executed(seen.log, declaration.name) if seen.log is not None and declaration.area == "moe" else None
+    traced = _traced(declaration, route, seen)
+    ran = traced if traced is not None and (logged is None or logged.answer is Answer.NOT_KNOWN) else logged
+    why = _why_not(scene)
+    return (ran or unknown(Rung.EXECUTED, why, hint=_HINT), *(unknown(rung, why) for rung in _LAST[1:]))
+
+
+_HINT = "--log with the engine's own log, or --trace with a profile of a few decode steps"
+
+
+def has_card(scene: Scene) -> bool:
+    """Whether the machine has a card of the very architecture that is judged for."""
+    cards = scene.installation.cards.best if scene.installation.cards else ()
+    return any((card.major, card.minor) == scene.target.compute_capability for card in cards)
+
+
+def _why_not(scene: Scene) -> str:
+    cards = scene.installation.cards
+    if cards is None:
+        return NO_GPU
+    if not cards.best:
+        return f"{NO_GPU} ({cards.smi_error or cards.driver_error})" if cards.smi_error else NO_GPU
+    if not has_card(scene):
+        return f"{NO_GPU}: the machine has {cards.best[0].name}, which is no {scene.target.sm}"
+    return "no small call is known for this backend"
+
+
+def _traced(declaration: Declaration, route: Route, seen: Seen) -> Step | None:
+    """A kernel of this backend's label among those of its area."""
+    if declaration.area != "moe" or route.answer is Answer.FAIL:
+        return None  # what ran then is another backend's kernel
+    for label in labels_of(declaration.name, route.destination):
+        if label in seen.kernels:
+            calls, kernel = seen.kernels[label]
+            said = Proof("trace", seen.trace, f"{calls} calls in a step: {kernel}")
+            return passed(Rung.EXECUTED, f"kernels of {label} ran for the experts", said)
+    return None
+
+
+# Words in a destination or name -> how the rules of `trace` call whose kernel it is. The first that fits decides.
+_LABELS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("mega_moe", "megamoe"), ("DeepGEMM mega MoE",)),
+    (("trtllm",), ("TRT-LLM-gen MoE",)),
+    (("cutlass_fused_moe", "flashinfer_cutlass", "flashinfercutlass"), ("TensorRT-LLM CUTLASS MoE",)),
+    (("cutedsl", "cute_dsl"), ("FlashInfer CuTe DSL MoE", "TensorRT-LLM CuTe DSL MoE")),
+    (("triton_kernel", "matmul_ogs"), ("triton_kernels matmul_ogs",)),
+    (("deep_gemm", "deepgemm"), ("DeepGEMM",)),
+    (("marlin",), ("Marlin",)),
+    (("humming",), ("humming",)),
+    (("cutlass",), ("CUTLASS grouped GEMM",)),
+    (("triton",), ("Triton fused MoE",)),
+)
+
+
+def labels_of(name: str, destination: str) -> tuple[str, ...]:
+    """How a trace calls the kernels of a backend of experts; () where names alone do not tell.
+
+    The destination decides where it is known: what a backend is called says only what was asked for.
+    """
+    for text in (destination.lower(), name.lower()):
+        for parts, labels in _LABELS:
+            if any(part in text for part in parts):
+                return labels
+    return ()

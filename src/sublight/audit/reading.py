@@ -1,0 +1,128 @@
+"""Readers: files of the audited machine for `source.tree`, and what of them was really used.
+
+What was read, and with which size and time of change, is what a cached answer depends on; so it is kept here.
+"""
+
+import base64
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sublight.audit.doors import Door
+from sublight.audit.probe import files
+from sublight.audit.source.tree import Sources
+
+_NEAR_BYTES = 4_000_000  # of a folder that is fetched whole because one file of it was asked for
+
+
+class DiskReader:
+    """Files of this machine."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.folders: set[str] = set()
+
+    def read(self, path: str) -> bytes | None:
+        self.files.add(path)
+        try:
+            return Path(path).read_bytes()
+        except (OSError, ValueError):
+            return None
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        self.folders.add(folder)
+        return tuple(files.names([folder]).get(folder, ()))
+
+
+class DoorReader:
+    """Files that come through a door: many at once beforehand, then one folder at a time as they are asked for."""
+
+    def __init__(self, door: Door) -> None:
+        self.files: set[str] = set()
+        self.folders: set[str] = set()
+        self.door = door
+        self._files: dict[str, bytes | None] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
+
+    def fetch(self, folders: Iterable[str], paths: Iterable[str] = ()) -> None:
+        """Every Python file below `folders`, and `paths`, in one question."""
+        asked = list(paths)
+        reply = self.door.ask({"read": {"paths": asked, "folders": sorted(folders)}})["read"]
+        found: dict[str, Any] = _decoded(reply.answer)
+        self._files |= {path: _bytes(entry) for path, entry in found.items()}
+        self._files |= {path: None for path in asked if path not in found}
+
+    def read(self, path: str) -> bytes | None:
+        self.files.add(path)
+        if path not in self._files:
+            folder, _, name = path.rpartition("/")
+            if name in self.names(folder):
+                self.fetch([], self._near(folder, path))
+            else:
+                self._files[path] = None
+        return self._files.get(path)
+
+    def _near(self, folder: str, path: str) -> list[str]:
+        """The source files of a folder, unless they are too many: whoever needs one of them soon needs others."""
+        beside = [f"{folder}/{name}" for name in self.names(folder) if name.endswith(".py")]
+        sizes = _decoded(self.door.ask({"status": {"paths": beside}})["status"].answer) if len(beside) > 1 else {}
+        near = sum(size for size, _ in sizes.values()) <= _NEAR_BYTES
+        return [item for item in beside if item not in self._files] if near and path in beside else [path]
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        self.folders.add(folder)
+        if folder not in self._names:
+            reply = self.door.ask({"names": {"folders": [folder]}})["names"]
+            self._names[folder] = tuple(_decoded(reply.answer).get(folder, ()))
+        return self._names[folder]
+
+
+AnyReader = DiskReader | DoorReader
+
+
+class WatchedSources(Sources):
+    """Sources that also tell what was read of them."""
+
+    reader: AnyReader
+
+    def __init__(self, reader: AnyReader, roots: Mapping[str, str]) -> None:
+        super().__init__(reader, roots)
+
+    def used(self) -> set[str]:
+        """Files and folders that answers were read from, or looked for in vain."""
+        return self.reader.files | self.reader.folders
+
+    def unparsed(self) -> tuple[str, ...]:
+        """Source files that this Python cannot parse, and why."""
+        return tuple(sorted(module.error for module in self._modules.values() if module is not None and module.error))
+
+
+def reader(door: Door) -> AnyReader:
+    return DiskReader() if door.reads_here else DoorReader(door)
+
+
+def status(door: Door, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Size and time of change of each file or folder that is there."""
+    if not door.reads_here:
+        answer = door.ask({"status": {"paths": sorted(paths)}})["status"].answer
+        return {path: (size, changed) for path, (size, changed) in _decoded(answer).items()}
+    found = {}
+    for path in paths:
+        try:
+            state = os.stat(path)  # noqa: PTH116 - hundreds of paths at every start
+        except (OSError, ValueError):
+            continue
+        found[path] = (state.st_size, state.st_mtime_ns)
+    return found
+
+
+def _decoded(answer: msgspec.Raw) -> dict[str, Any]:
+    return msgspec.json.decode(answer, type=dict[str, Any]) if answer else {}
+
+
+def _bytes(entry: Any) -> bytes | None:
+    return zlib.decompress(base64.b64decode(entry["data"])) if entry and entry["data"] is not None else None

@@ -1,0 +1,236 @@
+"""The audit: engines, installation and target joined into ladders, eight rungs for every backend."""
+
+import sys
+
+import msgspec
+
+from sublight.audit.auditor import Auditor
+from sublight.audit.capable import capable
+from sublight.audit.engines.base import Declaration, Engine, Route
+from sublight.audit.findings import of_objects, of_variables
+from sublight.audit.gathering import objects_of, owning, tops_of
+from sublight.audit.guarded import of_guards
+from sublight.audit.importable import importable
+from sublight.audit.installed import installed
+from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step, failed, passed, unknown
+from sublight.audit.proven import Seen, last_rungs
+from sublight.audit.question import Question
+from sublight.audit.reading import DoorReader, WatchedSources
+from sublight.audit.record import AuditFinding, Auto, BackendCode, EngineAudit
+from sublight.audit.routes import Answered, Answers, read
+from sublight.audit.scene import Scene
+from sublight.audit.snapshot import KeepingDoor
+from sublight.audit.target import Target
+from sublight.audit.tiles import of_tiles
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be kept of one engine's audit: everything below the rungs that need a GPU."""
+
+    ladders: tuple[Ladder, ...]
+    code: tuple[BackendCode, ...]
+    findings: tuple[AuditFinding, ...]
+
+
+class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine's ladders, what is odd beside them, and the variables this version reads (None: not known)."""
+
+    audit: EngineAudit
+    findings: tuple[AuditFinding, ...]
+    variables: frozenset[str] | None
+
+
+def audit_engine(auditor: Auditor, name: str, question: Question, seen: Seen) -> EngineResult:
+    """Read the engine, ask the machine what its paths need, and answer every rung of every backend."""
+    target = question.target
+    engine = auditor.engines[name]
+    place = auditor.place(engine)
+    folder = place.folder if place else ""
+    sources = auditor.sources([each.package for each in auditor.engines.values()])
+    areas = tuple(area for area in engine.areas if not auditor.options.areas or area in auditor.options.areas)
+    distribution = auditor.installation.distribution(
+        owning(auditor.installation, engine.distributions) or engine.package
+    )
+    identity = (name, folder, distribution.record if distribution else "", sources.roots)
+    with auditor.timed("reading"):
+        answers = _answers(auditor, engine, sources, target, areas, identity)
+        tops = (engine.package, *tops_of(answers.symbols))
+        objects = objects_of(auditor.cache, auditor.door, auditor.installation, tops)
+    imported = auditor.importing(answers.symbols)
+    scene = Scene(
+        target=target,
+        installation=auditor.installation,
+        sources=sources,
+        package=engine.package,
+        distribution=distribution,
+        pins=answers.pins,
+        objects=objects,
+        imported=imported,
+        not_imported=auditor.not_imported,
+        variables=answers.variables,
+    )
+    with auditor.timed("reading"):
+        judged = _judged(auditor, engine, scene, answers, identity, question.shared_memory_bytes)
+    if isinstance(auditor.door, KeepingDoor):
+        _keep_sources(auditor.door, engine, sources, folder)
+    return EngineResult(
+        audit=EngineAudit(
+            name=name,
+            version=distribution.version if distribution else "",
+            distribution=distribution.name if distribution else "",
+            place=folder,
+            ladders=_completed(scene, name, answers, judged.ladders, seen),
+            autos=tuple(_auto(area, route) for area, route in answers.autos.items()),
+            code=judged.code,
+            not_read=answers.not_read,
+        ),
+        findings=judged.findings,
+        variables=answers.variables,
+    )
+
+
+def _answers(
+    auditor: Auditor,
+    engine: Engine,
+    sources: WatchedSources,
+    target: Target,
+    areas: tuple[str, ...],
+    identity: tuple[object, ...],
+) -> Answers:
+    def compute() -> tuple[Answers, set[str]]:
+        if isinstance(sources.reader, DoorReader):
+            root = sources.roots[engine.package]
+            sources.reader.fetch([f"{root}/{folder}" for folder in engine.folders])
+        return read(engine, sources, target, areas), sources.used()
+
+    return auditor.cache.get("answers", (*identity, target, areas), Answers, auditor.door, compute)
+
+
+def _judged(
+    auditor: Auditor,
+    engine: Engine,
+    scene: Scene,
+    answers: Answers,
+    identity: tuple[object, ...],
+    limit_bytes: float | None,
+) -> Judged:
+    installation = auditor.installation
+    around = (
+        installation.found.fingerprint,
+        installation.environment,
+        installation.toolchain,
+        installation.reasons,
+        scene.objects,
+        {symbol: msgspec.structs.replace(done, seconds=0.0, loaded={}) for symbol, done in scene.imported.items()},
+        scene.not_imported,
+        limit_bytes,
+    )
+
+    def compute() -> tuple[Judged, set[str]]:
+        pairs = [_lower(scene, answered) for answered in answers.backends]
+        judged = Judged(
+            ladders=tuple(ladder for ladder, _ in pairs),
+            code=tuple(code for _, code in pairs if code.capability.gates or code.capability.code),
+            findings=tuple(_findings(auditor, engine, scene, answers, limit_bytes)),
+        )
+        return judged, scene.sources.used() if isinstance(scene.sources, WatchedSources) else set()
+
+    return auditor.cache.get("judged", (*identity, scene.target, answers, around), Judged, auditor.door, compute)
+
+
+def _lower(scene: Scene, answered: Answered) -> tuple[Ladder, BackendCode]:
+    """The five rungs that need no GPU."""
+    declaration, route = answered.declaration, answered.route
+    step, capability = capable(scene, route)
+    ladder = Ladder(
+        area=declaration.area,
+        name=declaration.name,
+        flag=declaration.flag,
+        destination=route.destination,
+        steps=(declared(declaration), reachable(route), installed(scene, route), importable(scene, route), step),
+    )
+    return ladder, BackendCode(area=declaration.area, name=declaration.name, capability=capability)
+
+
+def declared(declaration: Declaration) -> Step:
+    """Whether the command line takes the name; one that only the enumeration has cannot be asked for."""
+    if declaration.selectable is False:
+        why = declaration.note or "only the engine's enumeration has it, its command line refuses it"
+        return failed(
+            Rung.DECLARED, why, *declaration.proofs, hint="it cannot be asked for; the engine may choose it itself"
+        )
+    if declaration.selectable is None and not declaration.in_enum:
+        return unknown(Rung.DECLARED, declaration.note or "no list of choices was found", *declaration.proofs)
+    why = declaration.note or f"{declaration.flag or declaration.name} is accepted"
+    return passed(Rung.DECLARED, why, *declaration.proofs)
+
+
+def reachable(route: Route) -> Step:
+    proofs: tuple[Proof, ...] = route.proofs
+    if route.answer is Answer.FAIL:
+        hint = route.hint or "another backend, or another layout"
+        return failed(Rung.REACHABLE, route.why, *proofs, hint=hint)
+    return Step(Rung.REACHABLE, route.answer, route.why, proofs, route.hint)
+
+
+def _completed(
+    scene: Scene, name: str, answers: Answers, ladders: tuple[Ladder, ...], seen: Seen
+) -> tuple[Ladder, ...]:
+    """The ladders with their last three rungs, which a machine's cards, a log and a trace answer."""
+    return tuple(
+        msgspec.structs.replace(
+            ladder, steps=ladder.steps + last_rungs(scene, name, answered.declaration, answered.route, seen)
+        )
+        for ladder, answered in zip(ladders, answers.backends, strict=True)
+    )
+
+
+def _auto(area: str, route: Route) -> Auto:
+    return Auto(area=area, answer=route.answer, why=route.why, destination=route.destination, proofs=route.proofs)
+
+
+def _findings(
+    auditor: Auditor, engine: Engine, scene: Scene, answers: Answers, limit_bytes: float | None
+) -> list[AuditFinding]:
+    """What is odd about this engine: variables nobody reads, libraries that do not fit, guards, tiles, files."""
+    installation = auditor.installation
+    found = list(of_variables(engine.name, engine.variables, answers.variables, installation.environment))
+    for distribution, objects in scene.objects.items():
+        found += of_objects(distribution, objects, installation)
+    modules = [_module(scene.sources.roots, need.where) for a in answers.backends for need in a.route.needs]
+    packages = set(tops_of(answers.symbols)) | {engine.package}
+    found += of_guards(scene.sources, modules, packages, lambda name: _is_there(auditor, name))
+    if limit_bytes is not None:
+        element_bytes = 1.0 if scene.target.activation_format in ("FP8", "NVFP4", "MXFP4") else 2.0
+        triton = [_module(scene.sources.roots, p.where) for a in answers.backends for p in a.route.proofs]
+        found += of_tiles(scene.sources, dict.fromkeys(modules + triton), element_bytes, limit_bytes, scene.target.sm)
+    if answers.unparsed:
+        found.append(
+            AuditFinding(
+                level="warn",
+                subject=engine.name,
+                text=f"{len(answers.unparsed)} of its files cannot be parsed by this Python: {answers.unparsed[0]}",
+                hint="Sublight under a Python as new as the engine's",
+            )
+        )
+    return found
+
+
+def _module(roots: dict[str, str], where: str) -> str:
+    """ "sglang/srt/server_args.py:176" -> "sglang.srt.server_args"."""
+    path = where.rpartition(":")[0].removesuffix(".py").removesuffix("/__init__")
+    dotted = path.replace("/", ".")
+    return dotted if dotted.partition(".")[0] in roots else ""
+
+
+def _is_there(auditor: Auditor, name: str) -> bool:
+    """Whether a package can be expected to import: by who ships it; the standard library is always there."""
+    top = name.partition(".")[0]
+    installation = auditor.installation
+    return top in sys.stdlib_module_names or bool(installation.owners(top)) or installation.interpreter is None
+
+
+def _keep_sources(door: KeepingDoor, engine: Engine, sources: WatchedSources, folder: str) -> None:
+    """Into the snapshot: what was read, and the folders that other targets' answers are read from."""
+    folders = [f"{folder}/{shown}" for shown in engine.folders]
+    door.keep_files(sources.reader.files, folders, sources.reader.folders)

@@ -1,0 +1,85 @@
+"""Everything that was gathered before rungs are answered. Whoever answers a rung looks here and asks nobody."""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import msgspec
+
+from sublight.audit.engines.base import Pin, Route
+from sublight.audit.installation import Installation, normal
+from sublight.audit.replies import CodeObject, Distribution, Imported, Objects, Owner
+from sublight.audit.source.symbols import Resolution, resolve
+from sublight.audit.source.tree import Sources
+from sublight.audit.target import Target
+
+
+class Surroundings(msgspec.Struct, kw_only=True, dict=True):
+    """What is known of installed code, whatever it is judged for.
+
+    Attributes:
+        imported: by symbol: what came of importing it.
+        not_imported: why nothing was imported; "" when it was.
+    """
+
+    installation: Installation
+    sources: Sources
+    imported: Mapping[str, Imported] = {}
+    not_imported: str = ""
+
+    @cached_property
+    def _resolved(self) -> dict[str, Resolution]:
+        return {}
+
+    def resolve(self, symbol: str) -> Resolution:
+        """What the source says of a symbol; every symbol is followed once."""
+        if symbol not in self._resolved:
+            self._resolved[symbol] = resolve(self.sources, symbol)
+        return self._resolved[symbol]
+
+
+class Scene(Surroundings, kw_only=True, dict=True):
+    """What is known while one engine is judged for one target.
+
+    Attributes:
+        package: the engine's import name.
+        distribution: that it is installed by, None where no metadata says so (a source tree).
+        pins: versions that the engine's own code asks for when it runs.
+        objects: by distribution name: the shipped files with GPU code.
+        variables: environment variables this version of the engine reads, None where its list was not found.
+    """
+
+    target: Target
+    package: str
+    distribution: Distribution | None
+    pins: tuple[Pin, ...] = ()
+    objects: Mapping[str, Objects] = {}
+    variables: frozenset[str] | None = None
+
+    def code(self, distributions: tuple[str, ...]) -> tuple[CodeObject, ...]:
+        """Files with GPU code of these distributions."""
+        return tuple(
+            found
+            for name in distributions
+            for found in self.objects.get(normal(name), Objects()).objects
+            if any(codes for codes, _ in found.units)
+        )
+
+
+def needed_tops(route: Route, package: str) -> tuple[str, ...]:
+    """Import names that a path needs, the engine's own left out, in the order they are needed."""
+    tops = (need.symbol.partition(".")[0] for need in route.needs)
+    return tuple(dict.fromkeys(top for top in tops if top and top != package))
+
+
+def shipped_roots(installation: Installation, top: str) -> dict[str, list[str]]:
+    """Distribution -> folders or files of an import name that it ships, for finding its code objects."""
+    found: dict[str, list[str]] = {}
+    for owner in installation.owners(top):
+        found.setdefault(normal(owner.distribution), []).append(f"{owner.folder}/{top}")
+    return found
+
+
+def main_owner(installation: Installation, top: str) -> Owner | None:
+    """The distribution with most files of an import name."""
+    owners = installation.owners(top)
+    return owners[0] if owners else None

@@ -1,0 +1,136 @@
+"""From what was gathered to the record: the machine in a few lines, findings in order, flags, timings."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from sublight.audit import findings
+from sublight.audit.auditor import Auditor
+from sublight.audit.flags import worth_trying
+from sublight.audit.gathering import tops_of
+from sublight.audit.importable import symbol_answer
+from sublight.audit.installation import Installation
+from sublight.audit.log import read_log
+from sublight.audit.proven import Seen
+from sublight.audit.question import Question
+from sublight.audit.record import Audit, AuditFinding, EngineAudit, MachineSummary, SymbolAnswer, Timings
+from sublight.audit.run import audit_engine
+from sublight.audit.scene import Surroundings
+from sublight.audit.seen import kernels_of, of_log
+from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
+from sublight.audit.target import Target
+
+_LEVELS = ("error", "warn", "info")
+
+
+def audit(auditor: Auditor, question: Question) -> Audit:
+    """Every backend of the engines asked for. Raises UsageError when one of them, or any at all, is not there."""
+    engines: list[EngineAudit] = []
+    found: list[AuditFinding] = []
+    variables: frozenset[str] = frozenset()
+    names = auditor.chosen()
+    log = read_log(auditor.options.log) if auditor.options.log else None
+    kernels = kernels_of(auditor.options.trace) if auditor.options.trace else {}
+    for name in names:
+        mine = log if log is not None and log.engine == name else None
+        seen = Seen(kernels=kernels, trace=auditor.options.trace, log=mine)
+        result = audit_engine(auditor, name, question, seen)
+        engines.append(result.audit)
+        found += result.findings
+        variables |= result.variables or frozenset()
+    if log is not None:
+        found += of_log(log, question, names, auditor.installation.environment, variables)
+    return record(auditor, question.target, tuple(engines), (), found)
+
+
+def audit_symbols(auditor: Auditor, symbols: Sequence[str]) -> Audit:
+    """Single names, without an engine: whether they can be imported, and where they really live."""
+    sources = auditor.sources(tops_of(symbols))
+    imported = auditor.importing(tuple(symbols))
+    around = Surroundings(
+        installation=auditor.installation,
+        sources=sources,
+        imported=imported,
+        not_imported=auditor.not_imported,
+    )
+    with auditor.timed("reading"):
+        answers = tuple(symbol_answer(around, symbol) for symbol in dict.fromkeys(symbols))
+    if isinstance(auditor.door, KeepingDoor):
+        auditor.door.keep_files(sources.reader.files, (), sources.reader.folders)
+    return record(auditor, None, (), answers, [])
+
+
+def record(
+    auditor: Auditor,
+    target: Target | None,
+    engines: tuple[EngineAudit, ...],
+    symbols: tuple[SymbolAnswer, ...],
+    odd: Sequence[AuditFinding],
+) -> Audit:
+    installation = auditor.installation
+    found = [
+        *odd,
+        *findings.of_installation(installation),
+        *findings.of_toolchain(installation),
+        *findings.of_imports(auditor.imported),
+        *_of_snapshot(auditor),
+    ]
+    distinct = {(item.level, item.subject, item.text): item for item in found}
+    return Audit(
+        machine=machine(installation),
+        target=target,
+        engines=engines,
+        symbols=symbols,
+        findings=tuple(sorted(distinct.values(), key=lambda item: _LEVELS.index(item.level))),
+        flags=tuple(flag for engine in engines for flag in worth_trying(engine.name, engine.ladders)),
+        timings=Timings(
+            asking_s=auditor.seconds["asking"],
+            reading_s=auditor.seconds["reading"],
+            importing_s=auditor.seconds["importing"],
+            imported=len(auditor.imported),
+            cached=auditor.cache.hits > 0 and auditor.cache.misses == 0,
+        ),
+        recording=auditor.door.recording() if isinstance(auditor.door, KeepingDoor) else None,
+    )
+
+
+def machine(installation: Installation) -> MachineSummary:
+    interpreter, cards, toolchain = installation.interpreter, installation.cards, installation.toolchain
+    best = cards.best if cards else ()
+    cuda = cards.driver_cuda if cards else None
+    reasons = dict(installation.reasons)
+    if cards is not None and not best:
+        reasons["gpus"] = cards.smi_error or cards.driver_error
+    return MachineSummary(
+        name=installation.name,
+        python=f"{interpreter.implementation} {interpreter.version} in {interpreter.prefix}" if interpreter else "",
+        cards=dict(Counter(card.name or "unnamed card" for card in best)),
+        driver=next((card.driver for card in cards.smi if card.driver), "") if cards else "",
+        driver_cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+        tools=tuple(f"{tool.tool} {tool.release} ({tool.path})" for tool in toolchain.tools if not tool.error)
+        if toolchain
+        else (),
+        reasons=reasons,
+    )
+
+
+def _of_snapshot(auditor: Auditor) -> list[AuditFinding]:
+    """What an audit of a snapshot asked for and the snapshot does not have."""
+    lacking = sorted(auditor.door.lacking) if isinstance(auditor.door, SnapshotDoor) else []
+    files = [item for item in lacking if item.startswith("read ")]
+    if not files:
+        return []
+    return [
+        AuditFinding(
+            level="warn",
+            subject="snapshot",
+            text=f"{len(files)} source files that this question leads to were not recorded, such as {files[0][5:]}",
+            hint="a new snapshot of the machine, made for this target",
+        )
+    ]
+
+
+def without_snapshot(made: Audit) -> Audit:
+    """The same for printing: the snapshot is for machines."""
+    return msgspec.structs.replace(made, recording=None)
