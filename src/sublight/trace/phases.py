@@ -194,6 +194,10 @@ def _differences(found: Features, steps: Integers) -> list[list[str]]:
         count, nodes = int(found.kernels[place]), int(found.graph[place])
         if found.replayed[place] != replayed:
             reasons.append("kernels launched one by one" if replayed else "a graph replay among steps without")
+            if kernels and count > 1.5 * kernels:
+                reasons.append(
+                    f"as many kernels as {count / kernels:.1f} steps: perhaps several that nothing tells apart"
+                )
         elif len(steps) < 3:
             pass  # of two that differ none is the odd one
         elif replayed and graph is not None and nodes != graph:

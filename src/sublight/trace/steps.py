@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sublight.trace.events import Spans, Trace
+from sublight.trace.passes import with_passes
 from sublight.trace.period import Period, Units, beginnings, by_pauses, find_periods, units_of
 from sublight.trace.phases import Phase, features, flags, phases
 from sublight.trace.timeline import Integers, Timeline, call_times
@@ -208,7 +209,7 @@ def _graph_starts(units: Units, period: Period) -> Integers | None:
     for place in np.flatnonzero((np.diff(before) == 0) & (period.sizes > 2 * eager + 2)).tolist():
         low, high = int(period.at[place]) + 1, int(period.at[place + 1])
         begin.append(low + int(np.argmax(units.pause[low : min(low + reach, high)])))
-    return np.unique(np.array(begin, np.int64))
+    return with_passes(units, np.unique(np.array(begin, np.int64)))
 
 
 def _with_first(units: Units, begin: Integers, size: float) -> Integers:
