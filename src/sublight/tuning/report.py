@@ -29,7 +29,8 @@ def host_report(host: Host, how: How) -> HostReport:
     """Ask a machine and judge it. Raises HostError when it cannot be asked."""
     recorder = RecordingHost(host, clean)
     readings = collect(recorder)
-    return _report(host.name, how, readings, recorder.recording())
+    name = host.name.rpartition("@")[2]  # who logged in is nobody's business
+    return _report(name, how, readings, recorder.recording(name))
 
 
 def folder_report(path: Path) -> HostReport:

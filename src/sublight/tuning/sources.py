@@ -76,8 +76,8 @@ SOURCES: Mapping[str, Source] = {
         ("nvidia-smi", f"--query-gpu={_COLUMNS}", "--format=csv"), nvidia_csv.looks_like, nvidia_csv.parse
     ),
     "nvidia-smi": Source(("nvidia-smi",), nvidia_table.looks_like, nvidia_table.parse),
-    "nvidia-smi topo -m": Source(("nvidia-smi", "topo", "-m"), matrix.looks_like_topology, matrix.parse),
-    "nvidia-smi topo -p2p r": Source(("nvidia-smi", "topo", "-p2p", "r"), matrix.looks_like_p2p, matrix.parse),
+    "nvidia-smi topo -m": Source(("nvidia-smi", "topo", "-m"), matrix.looks_like_topology, matrix.parse_topology),
+    "nvidia-smi topo -p2p r": Source(("nvidia-smi", "topo", "-p2p", "r"), matrix.looks_like_p2p, matrix.parse_p2p),
     "lspci -vvv": Source(("lspci", "-vvv"), lspci.looks_like, lspci.parse, needs_root=True),
     "lscpu": Source(("env", "LC_ALL=C", "lscpu"), system.looks_like_cpu, system.parse_cpu),
     "numactl -H": Source(("numactl", "-H"), system.looks_like_numa, system.parse_numa),

@@ -39,7 +39,6 @@ _REACH = {
     "milliseconds a step": "ms a step",
     "percents of a step": "% of a step",
     "jitter or start-up": "jitter",
-    "none shown": "",
 }
 _HOW = {
     "local": "asked here",
@@ -146,8 +145,14 @@ def _line(finding: Finding) -> Line:
 def _cost(cost: Cost) -> str:
     """The number where there is one; else how far it reaches, which is a class and no number."""
     if cost.figure.value is None:
-        return cost.reach if cost.reach == "none shown" else f"not known ({_REACH[cost.reach]})"
+        return f"not known ({_REACH[cost.reach]})" if cost.reach in _REACH else cost.reach
     return f"{cost.figure.value:.3g}{'' if cost.unit.startswith('x') else ' '}{cost.unit}"
+
+
+def _cost_in_full(cost: Cost) -> str:
+    if cost.figure.value is None:
+        return f"{cost.reach}; {_cost_source(cost)}"
+    return f"{_cost(cost)}, which is {cost.reach} ({_cost_source(cost)})"
 
 
 def _cost_source(cost: Cost) -> str:
@@ -199,7 +204,7 @@ def _everything(findings: tuple[Finding, ...]) -> list[Block]:
             ("recommended", Cell(finding.recommended)),
             ("why", Cell(finding.why)),
             ("evidence", Cell(f"{finding.evidence.value}: {finding.source}")),
-            ("can cost", Cell(f"{_cost(finding.cost)} ({_cost_source(finding.cost)})")),
+            ("can cost", Cell(_cost_in_full(finding.cost))),
         ]
         items += [("but", Cell(text, "warn")) for text in finding.contradictions]
         if finding.command:

@@ -108,7 +108,9 @@ def _generation(machine: MachineFacts, gpus: list[GpuFacts]) -> Finding:
     idle = [gpu for gpu in slow if gpu.idle]
     if len(idle) < len(slow):
         busy = [gpu.index for gpu in slow if not gpu.idle]
-        found = f"{said} on {where}, {several(busy, len(machine.gpus))} of them not idle"
+        found = f"{said} on {where}, " + (
+            "read while not idle" if len(busy) == len(slow) else f"not idle: {', '.join(map(str, busy))}"
+        )
         return GENERATION.found(Verdict.CHANGE, found, worst.pcie_gen_now.source, command=UNDER_LOAD)
     state = f"{worst.pstate}, " if worst.pstate else ""
     return GENERATION.found(
@@ -142,7 +144,7 @@ def _above(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
         b for b in linked
         if b.address not in nearest and b.link_can and b.link_now and b.link_now.speed_gts < b.link_can.speed_gts
     ]  # fmt: skip
-    bad = list(dict.fromkeys([*narrow, *slow]))
+    bad = [bridge for bridge in linked if bridge in narrow or bridge in slow]
     if not bad:
         link = linked[0].link_now
         slowed = [b for b in linked if b.link_now and b.link_can and b.link_now.speed_gts < b.link_can.speed_gts]

@@ -1,6 +1,7 @@
 """`nvidia-smi topo -m` and `nvidia-smi topo -p2p r`: how each pair of GPUs is connected, and whether it may talk."""
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -41,30 +42,38 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 def looks_like_topology(text: str) -> bool:
-    return _has_cells(parse(text), _PATH) and not looks_like_p2p(text)
+    return bool(parse_topology(text).rows)
 
 
 def looks_like_p2p(text: str) -> bool:
-    return any(cell not in ("X", "") for row in parse(text).rows for cell in row.cells) and _has_cells(
-        parse(text), _STATUS
-    )
+    return bool(parse_p2p(text).rows)
 
 
-def parse(text: str) -> Matrix:
-    """The first matrix of the text; empty where there is none. Tabs may have become spaces on the way."""
-    lines = plain(text).splitlines()
+def parse_topology(text: str) -> Matrix:
+    """The first matrix of paths in the text; empty where there is none."""
+    return next((found for found in _matrices(text) if _has_cells(found, _PATH)), Matrix((), ()))
+
+
+def parse_p2p(text: str) -> Matrix:
+    """The first matrix of peer access; a matrix of one card is none, for it says nothing."""
+    found = (found for found in _matrices(text) if _has_cells(found, _STATUS) and not _has_cells(found, _PATH))
+    return next(found, Matrix((), ()))
+
+
+def _matrices(text: str) -> Iterator[Matrix]:
+    """Every matrix. Tabs may have become spaces on the way."""
     devices: tuple[str, ...] = ()
     rows: list[Row] = []
-    for line, raw in enumerate(lines, 1):
+    for line, raw in enumerate([*plain(text).splitlines(), ""], 1):
         words = raw.split()
-        if not devices:
-            if words and _DEVICE.fullmatch(words[0]) and (len(words) == 1 or not _PATH.fullmatch(words[1])):
-                devices = _leading(words)
-        elif words and _DEVICE.fullmatch(words[0]) and len(words) > len(devices):
+        if devices and words and _DEVICE.fullmatch(words[0]) and len(words) > len(devices):
             rows.append(_row(words, line, len(devices)))
-        elif rows and words:
-            break
-    return Matrix(devices, tuple(rows))
+            continue
+        if rows:
+            yield Matrix(devices, tuple(rows))
+            devices, rows = (), []
+        if words and _DEVICE.fullmatch(words[0]):
+            devices = _leading(words)
 
 
 def _leading(words: list[str]) -> tuple[str, ...]:
