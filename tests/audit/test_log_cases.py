@@ -351,7 +351,21 @@ class TestAskedAndNotUsed:
             "mxfp8 quantization supports only cutlass, flashinfer_trtllm backends. Overriding 'triton'.",
         )
         text = found(log, "setting-replaced").text
-        assert text == ("moe_runner_backend triton was replaced: supports only cutlass, flashinfer_trtllm backends.")
+        assert text == ("moe_runner_backend: triton was replaced (supports only cutlass, flashinfer_trtllm backends).")
+
+    def test_layers_that_fell_back_are_counted_once(self, tmp_path: Path) -> None:
+        line = (
+            "Layer 'model.layers.{}.mlp.experts' is not supported by AWQMoeMarlin. Falling back to Moe WNA16 kernels."
+        )
+        log = log_of(tmp_path, START, *(line.format(n) for n in range(4)))
+        assert found(log, "setting-replaced").text == "some layers: AWQMoeMarlin was replaced by Moe WNA16 kernels."
+        assert log.facts[-1].times == 4
+
+    def test_experts_emulated_in_software(self, tmp_path: Path) -> None:
+        line = "Using 'EMULATION' NvFp4 MoE backend out of potential backends: ['FLASHINFER_TRTLLM', 'EMULATION']."
+        finding = found(log_of(tmp_path, START, line), "emulated-experts")
+        assert finding.level == "error"
+        assert "It was chosen after FLASHINFER_TRTLLM" in finding.text
 
 
 def test_ranks_that_disagree(tmp_path: Path) -> None:

@@ -103,11 +103,11 @@ def _is_fused(fact: Fact) -> bool:
 def _overrides(log: EngineLog) -> Iterator[LogFinding]:
     for fact in log.of(FactKind.OVERRIDE):
         asked, used, reason = fact.get("asked"), fact.get("used"), fact.get("reason")
-        parts = [f"{fact.get('what')} {asked}".strip(), "was replaced" + (f" by {used}" if used else "")]
+        replaced = (f"{asked} was replaced" if asked else "replaced") + (f" by {used}" if used else "")
         yield LogFinding(
             id="setting-replaced",
             level="warn",
             subject=fact.get("what"),
-            text=" ".join(parts) + (f": {reason}" if reason else "") + ".",
+            text=f"{fact.get('what')}: {replaced}" + (f" ({reason})" if reason else "") + ".",
             proofs=(log.proof(fact),),
         )

@@ -18,6 +18,9 @@ def weight_only_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
     chosen = [f for f in log.of(FactKind.MOE_BACKEND, FactKind.MOE_RUNNER) if _is_weight_only(f.get("backend"))]
     for fact in chosen:
         yield _experts(log, fact, warned, known)
+    for fact in log.of(FactKind.MOE_BACKEND):
+        if "EMULATION" in fact.get("backend").upper():
+            yield _emulated(log, fact)
     if warned and not chosen:
         yield _warning_alone(log, warned[0], known)
 
@@ -79,6 +82,21 @@ def _experts(log: EngineLog, chosen: Fact, warned: tuple[Fact, ...], known: Know
         text=text + _linear(log, known.model),
         proofs=proofs,
         advice=advice,
+    )
+
+
+def _emulated(log: EngineLog, chosen: Fact) -> LogFinding:
+    passed_over = refused(chosen)
+    return LogFinding(
+        id="emulated-experts",
+        level="error",
+        subject="experts",
+        text=f"experts run on {chosen.get('backend')}: weights are dequantised in software and multiplied in BF16, far "
+        f"from the speed of any kernel for {chosen.get('format')}."
+        + (f" It was chosen after {', '.join(passed_over)}." if passed_over else "")
+        + _reasons(log),
+        proofs=(log.proof(chosen),),
+        advice=_DEBUG,
     )
 
 
