@@ -166,11 +166,26 @@ def function(
         return _given_up(machine, callee, node, scope, f"calls more than {facts.depth_at_most} deep")
     if machine.active.count(callee) >= RECURSION_AT_MOST:
         return _given_up(machine, callee, node, scope, "it calls itself")
+    told = _key(callee, arguments, keywords) if callee.cached else None
+    if told is not None and told in machine.kept:
+        return machine.kept[told][0]
     inner = Scope(callee.module, callee.outer)
     inner.function = callee
     inner.globals_ = _globals(callee.node)
     _bind(machine, callee, inner, arguments, keywords)
-    return _enter(machine, callee, inner)
+    value = _enter(machine, callee, inner)
+    if told is not None and not machine.conditions:
+        machine.kept[told] = (value, arguments)  # the arguments stay alive, so their identities stay theirs
+    return value
+
+
+def _key(callee: Function, arguments: list[Value], keywords: dict[str, Value]) -> tuple[object, ...]:
+    """What a cached function tells its answers apart by: constants by value, everything else by identity."""
+    return (
+        id(callee),
+        *(each if isinstance(each, (str, int, bool)) else id(each) for each in arguments),
+        *((name, value if isinstance(value, (str, int, bool)) else id(value)) for name, value in keywords.items()),
+    )
 
 
 def _given_up(machine: Machine, callee: Function, node: Any, scope: Scope, why: str) -> Value:

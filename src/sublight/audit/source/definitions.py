@@ -28,14 +28,21 @@ def function(machine: Machine, node: ast.FunctionDef | ast.AsyncFunctionDef, sco
             name = f"{node.name}.setter"
         elif bare in _KINDS:
             made.kind = _KINDS[bare]
+        elif bare in ("lru_cache", "cache"):
+            made.cached = True
         elif bare in _COMPILED and _outside(machine, decorator, scope):
             made.kind = "kernel"
         elif bare in machine.facts.registers:
             runs.append(decorator)
-    machine.journal.touch(scope.names)
-    scope.names[name] = made
+    _name(machine, name, made, scope)
     _run(machine, runs, made, scope)
     return None
+
+
+def _name(machine: Machine, name: str, made: Value, scope: Scope) -> None:
+    if scope is not scope.module.scope:
+        machine.journal.touch(scope.names)
+    scope.names[name] = made
 
 
 def _around(scope: Scope) -> Scope | None:
@@ -80,8 +87,7 @@ def class_(machine: Machine, node: ast.ClassDef, scope: Scope) -> Ended | None:
     if made.is_enum:
         _members(made)
     made.record = _is_record(made, node)
-    machine.journal.touch(scope.names)
-    scope.names[node.name] = made
+    _name(machine, node.name, made, scope)
     _announce(machine, made, node, scope)
     _run(machine, [d for d in node.decorator_list if last_name(d) in machine.facts.registers], made, scope)
     return None

@@ -9,7 +9,7 @@ as it would in one process. For another question make another evaluator: modules
 """
 
 import ast
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -46,6 +46,18 @@ class Outcome(msgspec.Struct, frozen=True):
         if self.refusal is None:
             return None
         return next((e for e in reversed(self.events) if e.kind == "raise" and e.value is self.refusal), None)
+
+
+class Checkpoint(NamedTuple):
+    """The state of an evaluator at some moment."""
+
+    mark: int
+    modules: dict[str, tuple[Namespace, dict[str, Value], dict[str, Value], set[int]] | None]
+    reached: set[str]
+    environment: dict[str, Value]
+    kept: dict[tuple[object, ...], tuple[Value, Value]]
+    events: int
+    steps: int
 
 
 class Evaluator(Machine):
@@ -108,6 +120,40 @@ class Evaluator(Machine):
         """An object of a class of the program, made without its constructor."""
         cls = self.name(dotted)
         return Instance(cls if isinstance(cls, Class) else None, attributes, open_)
+
+    def checkpoint(self) -> "Checkpoint":
+        """Everything as it now is, to come back to with `back`. One checkpoint at a time."""
+        modules = {
+            name: (found, found.names.copy(), found.written.copy(), found.done.copy()) if found else None
+            for name, found in self.spaces.items()
+        }
+        return Checkpoint(
+            self.returns.mark(),
+            modules,
+            self.reached.copy(),
+            self.environment.copy(),
+            self.kept.copy(),
+            len(self.events),
+            self.steps,
+        )
+
+    def back(self, to: "Checkpoint") -> None:
+        """Undoes everything since the checkpoint, loading of modules included. It can be come back to again."""
+        self.returns.leave(to.mark)
+        self.spaces = {name: kept and kept[0] for name, kept in to.modules.items()}
+        for kept in to.modules.values():
+            if kept is not None:
+                space, names, written, done = kept
+                space.names.clear()
+                space.names.update(names)
+                space.written.clear()
+                space.written.update(written)
+                space.done = done.copy()
+        self.reached = to.reached.copy()
+        self.environment = to.environment.copy()
+        self.kept = to.kept.copy()
+        del self.events[to.events :]
+        self.steps = to.steps
 
     # -- what the machine leaves open -----------------------------------------------------------------------------
 

@@ -76,7 +76,8 @@ def _bind(machine: Machine, name: str, value: Value, scope: Scope) -> None:
         machine.journal.touch(scope.module.written)
         scope.module.written[name] = value
         return
-    machine.journal.touch(scope.names)
+    if scope is not scope.module.scope:
+        machine.journal.touch(scope.names)
     scope.names[name] = value
 
 

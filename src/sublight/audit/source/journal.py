@@ -15,7 +15,8 @@ State = dict[int, tuple[Container, Container]]  # id -> the container, and what 
 
 
 class Journal:
-    def __init__(self) -> None:
+    def __init__(self, outer: "Journal | None" = None) -> None:
+        self._outer = outer  # is told of every change too
         self._records: list[tuple[Container, Container]] = []
         self._last: dict[int, int] = {}
         self._marks: list[int] = []
@@ -38,6 +39,8 @@ class Journal:
 
     def touch(self, container: Container) -> None:
         """Announces that `container` is about to change."""
+        if self._outer is not None:
+            self._outer.touch(container)
         if not self._marks:
             return
         at = self._last.get(id(container))

@@ -65,7 +65,8 @@ class Machine(ABC):
     ) -> None:
         self.sources = sources
         self.facts = facts
-        self.journal = Journal()
+        self.returns = Journal()  # what changed since a checkpoint, whatever is walked meanwhile
+        self.journal = Journal(self.returns)
         self.events: list[Event] = []
         self.conditions: list[Condition] = []
         self.pending: list[Pending] = []
@@ -75,6 +76,7 @@ class Machine(ABC):
         self.environment: dict[str, Value] = dict(facts.environment)
         self.spaces: dict[str, Namespace | None] = {}
         self.reached: set[str] = set()  # modules that are loaded by now, walked or not
+        self.kept: dict[tuple[object, ...], tuple[Value, Value]] = {}  # answers of cached functions
         self.steps = 0
         self._expressions = expressions
         self._statements = statements

@@ -100,10 +100,11 @@ def _served(machine: Machine, namespace: Namespace, name: str) -> Value:
 
 
 def _starred(machine: Machine, namespace: Namespace, name: str) -> Value:
-    if name.startswith("_") or "import *" not in namespace.module.text:
+    if name.startswith("_"):
         return MISSING
-    for node in namespace.module.tree.body:
-        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+    for at in index(machine, namespace).get("*", ()):
+        node = namespace.module.tree.body[at]
+        if isinstance(node, ast.ImportFrom):
             origin = machine.sources.absolute(namespace.module, node.module, node.level)
             other = space(machine, origin)
             if other is None or other is namespace:
@@ -119,7 +120,7 @@ def run_top(machine: Machine, namespace: Namespace, at: int) -> None:
     namespace.done.add(at)
     namespace.running.append(at)
     kept = machine.journal, machine.conditions, machine.pending, machine.active, machine.tries, machine.handled
-    machine.journal, machine.conditions, machine.pending = Journal(), [], []
+    machine.journal, machine.conditions, machine.pending = Journal(machine.returns), [], []
     machine.active, machine.tries, machine.handled = [], [], []
     try:
         machine.block([namespace.module.tree.body[at]], namespace.scope)

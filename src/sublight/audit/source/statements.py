@@ -102,7 +102,8 @@ def _name(machine: Machine, name: str, value: Value, scope: Scope) -> None:
     if scope.function is not None and name in _nonlocals(scope.function.node):
         while at.outer is not None and (at is scope or name not in at.names):
             at = at.outer
-    machine.journal.touch(at.names)
+    if at is not scope.module.scope:  # what a module binds at its top is the same on every way
+        machine.journal.touch(at.names)
     at.names[name] = value
 
 

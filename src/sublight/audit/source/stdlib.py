@@ -392,7 +392,7 @@ def _vars(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: A
     return value.attributes if isinstance(value, Instance) else {MANY: MANY}
 
 
-def _defstruct(machine: Machine, arguments: Arguments, keywords: Keywords, node: Any, scope: Scope) -> Value:
+def _defstruct(_machine: Machine, arguments: Arguments, keywords: Keywords, node: Any, scope: Scope) -> Value:
     """`msgspec.defstruct(name, fields, namespace=...)`, `dataclasses.make_dataclass(...)`."""
     if len(arguments) < 2 or not isinstance(arguments[0], str):
         return Unknown("a class made at run time", solid=True)

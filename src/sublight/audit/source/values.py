@@ -125,7 +125,7 @@ class Function:
         qualified: "ModelOptConfig.get_quant_method", the name inside its module.
     """
 
-    __slots__ = ("defaults", "kind", "module", "node", "outer", "owner", "qualified")
+    __slots__ = ("cached", "kind", "module", "node", "outer", "owner", "qualified")
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Function:
         self.outer = outer
         self.owner = owner
         self.kind = "plain"
-        self.defaults: tuple[list[Value], list[Value | None]] = ([], [])
+        self.cached = False  # its answers are kept (`lru_cache`)
 
     @property
     def dotted(self) -> str:
@@ -189,7 +189,19 @@ class Partial:
 class Class:
     """A class of the sources. `members` holds an enumeration's, by name."""
 
-    __slots__ = ("bases", "declared", "is_enum", "members", "module", "names", "node", "qualified", "record")
+    __slots__ = (
+        "_line",
+        "_outside",
+        "bases",
+        "declared",
+        "is_enum",
+        "members",
+        "module",
+        "names",
+        "node",
+        "qualified",
+        "record",
+    )
 
     def __init__(self, module: Namespace, node: ast.ClassDef, qualified: str, bases: list[Value]) -> None:
         self.module = module
@@ -198,6 +210,8 @@ class Class:
         self.bases = bases
         self.names: dict[str, Value] = {}
         self.members: dict[str, Member] = {}
+        self._line: list[Class] | None = None
+        self._outside: list[Value] | None = None
         self.is_enum = False
         self.declared: list[tuple[str, Value]] | None = None  # fields of a class made at run time, with defaults
         self.record = False  # its constructor is made from annotated fields
@@ -212,15 +226,19 @@ class Class:
 
     def line(self) -> "list[Class]":
         """The class and its bases of the sources, in the order attributes are looked up."""
-        found: dict[int, Class] = {}
-        for base in [self, *(c for b in self.bases if isinstance(b, Class) for c in b.line())]:
-            found.pop(id(base), None)  # a shared base comes after all that derive from it
-            found[id(base)] = base
-        return list(found.values())
+        if self._line is None:
+            found: dict[int, Class] = {}
+            for base in [self, *(c for b in self.bases if isinstance(b, Class) for c in b.line())]:
+                found.pop(id(base), None)  # a shared base comes after all that derive from it
+                found[id(base)] = base
+            self._line = list(found.values())
+        return self._line
 
     def outside(self) -> list[Value]:
         """Bases that the sources do not hold."""
-        return [base for cls in self.line() for base in cls.bases if not isinstance(base, Class)]
+        if self._outside is None:
+            self._outside = [base for cls in self.line() for base in cls.bases if not isinstance(base, Class)]
+        return self._outside
 
     def __repr__(self) -> str:
         return f"Class({self.dotted!r})"

@@ -1,0 +1,80 @@
+"""Which functions can have to do with a name at all: those whose text has it, and those that call one of them.
+
+A walk through hundreds of argument handlers is not worth its time when only a few of them know the option in question.
+Calls are followed by name, into other modules of the package too.
+"""
+
+import ast
+import re
+from functools import lru_cache
+
+from sublight.audit.source.tree import Module, Sources
+
+
+class Mentions:
+    """Asks of functions whether they can have to do with any of some names."""
+
+    def __init__(self, sources: Sources, names: frozenset[str]) -> None:
+        self._sources = sources
+        self._pattern = re.compile("|".join(re.escape(name) for name in sorted(names)))
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def may(self, module: Module, function: str) -> bool:
+        """Whether a function (by bare name) of a module can have to do with the names."""
+        key = (module.name, function)
+        if key not in self._known:
+            self._known[key] = False  # while it is being asked, for those that call each other
+            self._known[key] = self._asked(module, function)
+        return self._known[key]
+
+    def _asked(self, module: Module, function: str) -> bool:
+        bodies = _functions(module)
+        if function not in bodies:
+            return False
+        text, called = bodies[function]
+        if self._pattern.search(text):
+            return True
+        imports = _imports(self._sources, module)
+        for name in sorted(called):
+            if name in bodies:
+                if name != function and self.may(module, name):
+                    return True
+            elif name in imports:
+                origin = self._sources.module(imports[name])
+                if origin is not None and self.may(origin, name):
+                    return True
+        return False
+
+
+@lru_cache(maxsize=512)
+def _functions(module: Module) -> dict[str, tuple[str, frozenset[str]]]:
+    """Bare name -> text and called names, of every function and method; those of one name together."""
+    found: dict[str, tuple[str, frozenset[str]]] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = "\n".join(module.lines[node.lineno - 1 : node.end_lineno])
+            before = found.get(node.name, ("", frozenset()))
+            found[node.name] = (before[0] + text, before[1] | _called(node))
+    return found
+
+
+def _called(node: ast.AST) -> frozenset[str]:
+    names = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute):
+            names.add(inner.attr)
+        elif isinstance(inner, ast.Name):
+            names.add(inner.id)
+    return frozenset(names)
+
+
+@lru_cache(maxsize=512)
+def _imports(sources: Sources, module: Module) -> dict[str, str]:
+    """Names that a module imports from others of its package, and from where."""
+    found: dict[str, str] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom):
+            origin = sources.absolute(module, node.module, node.level)
+            if origin.partition(".")[0] == module.name.partition(".")[0]:
+                found.update((alias.name, origin) for alias in node.names)
+    return found
