@@ -1,5 +1,7 @@
 """The kernels of one step: each name with its row, how often it runs, how long, and how many blocks it starts."""
 
+import re
+
 import msgspec
 import numpy as np
 
@@ -96,12 +98,34 @@ def step_events(trace: Trace, step: Step, labels: Labels) -> StepEvents:
 
 
 _SHORT = 60
-_WRAPPERS = ("device_kernel", "Kernel2", "kernel")  # what CUTLASS calls every kernel; the arguments tell them apart
+# What CUTLASS calls every kernel, and what restricts one to an architecture; the argument tells them apart.
+_WRAPPERS = re.compile(r"(?:.*::)?(?:device_kernel|Kernel2|kernel|enable_sm\w+)")
+# Constants and types of numbers, which name nothing.
+_PLAIN = re.compile(
+    r"\W*(?:\d|(?:true|false|signed|unsigned|int|long|short|char|bool|float|double|half|__\w+)\b|c10::)"
+)
+_CLOSES = {">": "<", ")": "(", "]": "[", "}": "{"}
 
 
 def short_name(name: str) -> str:
     """A kernel's own name, for a line of text; of a bare wrapper, what it wraps."""
     own = own_name(name) or name
-    if own.rsplit("::", 1)[-1] in _WRAPPERS and "<" in name:
-        own = own_name(name.split("<", 1)[1]) or own
+    while _WRAPPERS.fullmatch(own) and (wrapped := _first_argument(name)) and not _PLAIN.match(wrapped):
+        name, own = wrapped, own_name(wrapped) or own
     return own if len(own) <= _SHORT else own[: _SHORT - 3] + "..."
+
+
+def _first_argument(name: str) -> str:
+    """The first template argument, as far as it goes in a name that was cut short; empty if there is none."""
+    start = name.find("<") + 1
+    open_brackets: list[str] = []
+    for place in range(start, len(name)) if start else ():
+        letter = name[place]
+        if not open_brackets and letter in ",>":
+            return name[start:place]
+        if letter in _CLOSES.values():
+            open_brackets.append(letter)
+        elif letter in _CLOSES and open_brackets and open_brackets[-1] == _CLOSES[letter]:
+            # A > inside parentheses compares, and closes nothing.
+            open_brackets.pop()
+    return name[start:] if start else ""
