@@ -76,6 +76,12 @@ class TestMarlinAndTheWrongBlame:
         finding = found(log, "weight-only-experts", known)
         assert (finding.level, "marlin is what such a checkpoint gets" in finding.text) == ("info", True)
 
+    def test_marlin_that_was_asked_for_is_no_fallback(self, tmp_path: Path) -> None:
+        log = log_of(tmp_path, "non-default args: {'moe_backend': 'marlin'}", START, MARLIN)
+        finding = found(log, "weight-only-experts", Known(model=read_model("glm-5-nvfp4"), gpu=get_gpu("b200")))
+        assert finding.level == "info"
+        assert finding.text.startswith("MARLIN was asked for, and does not use the card's FP4 units.")
+
     def test_a_warning_without_experts(self, tmp_path: Path) -> None:
         log = log_of(tmp_path, START, WARNING)
         finding = found(log, "weight-only-warning", Known(gpu=get_gpu("rtx-pro-6000-server")))
@@ -332,7 +338,7 @@ class TestAskedAndNotUsed:
             "server_args=ServerArgs(model_path='m', moe_runner_backend='flashinfer_cutlass')",
             "Using MoE kernel config from /s/configs/E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8.json.",
         )
-        assert "flashinfer_cutlass was asked for, and triton ran" in found(log, "moe-backend-not-used").text
+        assert "flashinfer_cutlass was set, and triton ran" in found(log, "moe-backend-not-used").text
 
     def test_the_same_name_in_other_letters_is_the_same(self, tmp_path: Path) -> None:
         log = log_of(

@@ -1,23 +1,37 @@
 """Weight-only kernels where others were expected, and a warning that blames the card whatever the reason was."""
 
 from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
-from sublight.audit.log.choices import refused
+from sublight.audit.log.choices import AUTO, asked_moe_backend, flag_value, refused
 from sublight.audit.log.findings.finding import Known, LogFinding
 from sublight.audit.log.record import EngineLog, Fact, FactKind
 from sublight.facts.formats import Format
 from sublight.facts.model import Model
 
-_WEIGHT_ONLY = ("MARLIN", "HUMMING")
 _DEBUG = "start once with VLLM_LOGGING_LEVEL=DEBUG, which prints why each candidate was passed over"
 
 
+class _Verdict(NamedTuple):
+    level: Literal["info", "warn"]
+    text: str
+    advice: str = ""
+
+
 def weight_only_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
-    """Experts on a weight-only kernel though their format has 4 or 8 bits, and linear layers apart from them."""
+    """Experts on Marlin or emulated though their format has 4 or 8 bits, and linear layers apart from them."""
     warned = log.of(FactKind.WEIGHT_ONLY)
-    chosen = [f for f in log.of(FactKind.MOE_BACKEND, FactKind.MOE_RUNNER) if _is_weight_only(f.get("backend"))]
+    chosen = [f for f in log.of(FactKind.MOE_BACKEND, FactKind.MOE_RUNNER) if "MARLIN" in f.get("backend").upper()]
     for fact in chosen:
-        yield _experts(log, fact, warned, known)
+        verdict = _verdict(log, fact, warned, known)
+        yield LogFinding(
+            id="weight-only-experts",
+            level=verdict.level,
+            subject="experts",
+            text=verdict.text + _linear(log, known.model),
+            proofs=tuple(log.proof(f) for f in (fact, *warned)),
+            advice=verdict.advice,
+        )
     for fact in log.of(FactKind.MOE_BACKEND):
         if "EMULATION" in fact.get("backend").upper():
             yield _emulated(log, fact)
@@ -25,86 +39,77 @@ def weight_only_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
         yield _warning_alone(log, warned[0], known)
 
 
-def _is_weight_only(backend: str) -> bool:
-    return any(name in backend.upper() for name in _WEIGHT_ONLY)
-
-
-def _experts(log: EngineLog, chosen: Fact, warned: tuple[Fact, ...], known: Known) -> LogFinding:
-    backend, kind = chosen.get("backend"), _unit(chosen, warned)
-    proofs = tuple(log.proof(fact) for fact in (chosen, *warned))
+def _verdict(log: EngineLog, chosen: Fact, warned: tuple[Fact, ...], known: Known) -> _Verdict:
+    """Whether Marlin is what checkpoint and card can have, was asked for, or stands in for something better."""
+    unit = _unit(chosen, warned)
     formats = _expert_formats(known.model)
-    weight_only = bool(formats) and all(f.compute == "bf16" for f in formats)
-    has_unit = known.gpu.has_unit(kind) if known.gpu else None
-    passed_over = refused(chosen)
-    order = f" It was chosen after {', '.join(passed_over)}." if passed_over else ""
-    advice = ""
-    if weight_only:
-        level = "info"
-        text = (
-            f"experts are {_listed(formats)}: weights of 4 or 8 bits, activations of 16. Kernels that multiply "
-            f"quantised activations do not apply, and {backend} is what such a checkpoint gets.{_blame(warned, known)} "
-            "At batch 1 decode is bound by memory and reads the same bytes either way: no loss expected there; prefill "
-            "does lose."
+    has_unit = known.gpu.has_unit(unit.lower()) if known.gpu else None
+    if formats and all(f.compute == "bf16" for f in formats):
+        return _by_checkpoint(chosen, unit, formats, _blame(warned, known))
+    if has_unit is False and known.gpu is not None:
+        right = ", and the warning is right" if warned else ""
+        return _Verdict(
+            "info",
+            f"{known.gpu.title} ({known.gpu.target}) has no {unit} units: weight-only kernels such as "
+            f"{chosen.get('backend')} are what it can run for this format{right}.{_order(chosen)}",
         )
-        advice = f"an export of the same model with {kind.upper()} activations, to use the card's {kind.upper()} units"
-    elif has_unit is False and known.gpu is not None:
-        level = "info"
-        text = (
-            f"{known.gpu.title} ({known.gpu.target}) has no {kind.upper()} units: weight-only kernels such as "
-            f"{backend} are what it can run for this format"
-            + (", and the warning is right." if warned else ".")
-            + order
+    asked, _ = asked_moe_backend(log)
+    by_engine = chosen.kind is FactKind.MOE_RUNNER  # SGLang echoes what it chose itself as if it had been asked for
+    if asked not in AUTO and asked == flag_value(log.engine, chosen.get("backend")) and not by_engine:
+        text = f"{chosen.get('backend')} was asked for, and does not use the card's {unit} units."
+        return _Verdict("info", text + _blame(warned, known), "start once without the flag, and compare")
+    if has_unit and formats and known.gpu is not None:
+        return _Verdict(
+            "warn",
+            f"experts are {_listed(formats)} with {unit} activations and {known.gpu.title} ({known.gpu.target}) has "
+            f"{unit} units, yet {chosen.get('backend')} ran, which does not use them.{_order(chosen)}"
+            f"{_blame(warned, known)}{_reasons(log)}",
+            f"{_DEBUG}; or ask for one by --moe-backend, which ends with the reason if it cannot run"
+            if log.engine == "vllm"
+            else "ask for another one by --moe-runner-backend",
         )
-    elif has_unit and formats and known.gpu is not None:
-        level = "warn"
-        text = (
-            f"experts are {_listed(formats)} with {kind.upper()} activations and {known.gpu.title} "
-            f"({known.gpu.target}) has {kind.upper()} units, yet {backend} ran, which does not use them.{order}"
-            f"{_blame(warned, known)}{_reasons(log)}"
-        )
-        if log.engine == "vllm":
-            advice = f"{_DEBUG}; or ask for one by --moe-backend, which ends with the reason if it cannot run"
-        else:
-            advice = "ask for another one by --moe-runner-backend"
-    else:
-        level = "warn"
-        unknown = [n for n, v in (("the checkpoint's format", formats), ("the card", known.gpu)) if not v]
-        text = (
-            f"experts run on {backend}, which uses the weights' {kind.upper()} format for storage only.{order} Whether "
-            f"that is a loss is not known: name {' and '.join(unknown) or 'a card whose units are known'}."
-            f"{_blame(warned, known)}{_reasons(log)}"
-        )
-        advice = _DEBUG if log.engine == "vllm" else ""
-    return LogFinding(
-        id="weight-only-experts",
-        level=level,  # type: ignore[arg-type]  # one of the three
-        subject="experts",
-        text=text + _linear(log, known.model),
-        proofs=proofs,
-        advice=advice,
+    missing = [n for n, v in (("the checkpoint's format", formats), ("the card", known.gpu)) if not v]
+    return _Verdict(
+        "warn",
+        f"experts run on {chosen.get('backend')}, which uses the weights' {unit} format for storage only."
+        f"{_order(chosen)} Whether that is a loss is not known: name "
+        f"{' and '.join(missing) or 'a card whose units are known'}.{_blame(warned, known)}{_reasons(log)}",
+        _DEBUG if log.engine == "vllm" else "",
     )
 
 
-def _emulated(log: EngineLog, chosen: Fact) -> LogFinding:
+def _by_checkpoint(chosen: Fact, unit: str, formats: list[Format], blame: str) -> _Verdict:
+    return _Verdict(
+        "info",
+        f"experts are {_listed(formats)}: weights of 4 or 8 bits, activations of 16. Kernels that multiply quantised "
+        f"activations do not apply, and {chosen.get('backend')} is what such a checkpoint gets.{blame} At batch 1 "
+        "decode is bound by memory and reads the same bytes either way: no loss expected there; prefill does lose.",
+        f"an export of the same model with {unit} activations, to use the card's {unit} units",
+    )
+
+
+def _order(chosen: Fact) -> str:
     passed_over = refused(chosen)
+    return f" It was chosen after {', '.join(passed_over)}." if passed_over else ""
+
+
+def _emulated(log: EngineLog, chosen: Fact) -> LogFinding:
     return LogFinding(
         id="emulated-experts",
         level="error",
         subject="experts",
         text=f"experts run on {chosen.get('backend')}: weights are dequantised in software and multiplied in BF16, far "
-        f"from the speed of any kernel for {chosen.get('format')}."
-        + (f" It was chosen after {', '.join(passed_over)}." if passed_over else "")
-        + _reasons(log),
+        f"from the speed of any kernel for {chosen.get('format')}." + _order(chosen) + _reasons(log),
         proofs=(log.proof(chosen),),
         advice=_DEBUG,
     )
 
 
 def _unit(chosen: Fact, warned: tuple[Fact, ...]) -> str:
-    """Which unit of the card the format would use: "fp4" or "fp8"."""
+    """Which unit of the card the format would use: "FP4" or "FP8"."""
     if warned:
-        return warned[0].get("format").lower()
-    return "fp8" if "8" in chosen.get("format") else "fp4"
+        return warned[0].get("format")
+    return "FP8" if "8" in chosen.get("format") else "FP4"
 
 
 def _expert_formats(model: Model | None) -> list[Format]:
@@ -155,15 +160,16 @@ def _linear(log: EngineLog, model: Model | None) -> str:
 
 def _warning_alone(log: EngineLog, warned: Fact, known: Known) -> LogFinding:
     kind, kernel = warned.get("format"), warned.get("kernel")
-    if known.gpu is None or known.gpu.has_unit(kind.lower()) is None:
-        level, means = "warn", "whether that is so depends on the card, which is not named"
-    elif known.gpu.has_unit(kind.lower()):
-        level, means = "warn", f"{known.gpu.title} ({known.gpu.target}) does have them: the warning is about the choice"
+    has_unit = known.gpu.has_unit(kind.lower()) if known.gpu else None
+    if has_unit is None or known.gpu is None:
+        means = "whether that is so depends on the card, which is not named or not known well enough"
+    elif has_unit:
+        means = f"{known.gpu.title} ({known.gpu.target}) does have them: the warning is about the choice"
     else:
-        level, means = "info", f"{known.gpu.title} ({known.gpu.target}) has none: the warning is right"
+        means = f"{known.gpu.title} ({known.gpu.target}) has none: the warning is right"
     return LogFinding(
         id="weight-only-warning",
-        level=level,  # type: ignore[arg-type]  # one of the three
+        level="info" if has_unit is False else "warn",
         subject="linear layers or experts",
         text=f"some layers run on {kernel}, weight-only; the log says that the GPU has no {kind} units, and {means}.",
         proofs=(log.proof(warned),),
