@@ -7,7 +7,7 @@ passes when no gate refuses and code for the card is there, or can be built on t
 from sublight.audit.code import coverage, shown
 from sublight.audit.engines.base import Route
 from sublight.audit.installation import normal
-from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed, unknown
+from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, unknown
 from sublight.audit.packages import PREBUILT, builder
 from sublight.audit.record import Capability, CodeSet
 from sublight.audit.scene import Scene, needed_tops
@@ -75,7 +75,7 @@ def _step(scene: Scene, route: Route, sets: tuple[CodeSet, ...]) -> Step:
         return unknown(Rung.CAPABLE, f"this gate could not be decided: {open_gates[0].text}", *proofs)
     good = [text for found in sets if (text := _support(found, sm))]
     if good:
-        return passed(Rung.CAPABLE, "; ".join(good), *proofs)
+        return Step(Rung.CAPABLE, Answer.PASS, "; ".join(good), tuple(proofs), _switch(scene, sets))
     waiting = [found.build.why for found in sets if found.build is not None]
     if waiting:
         return unknown(Rung.CAPABLE, waiting[0], *proofs, hint="a small call on the card")
@@ -125,8 +125,18 @@ def _support(found: CodeSet, sm: str) -> str:
     if build is not None and build.answer is Answer.PASS:
         said.append(f"{found.package} is {build.why}")
     elif build is not None and cover.runs and build.answer is Answer.FAIL:
-        said.append(f"prebuilt, so that it does not matter that {build.why}")
+        said.append(f"prebuilt, so it does not matter that {build.why}")
     return ", ".join(said)
+
+
+def _switch(scene: Scene, sets: tuple[CodeSet, ...]) -> str:
+    """A variable that tells the engine of prebuilt code, where it might ask for a compiler that is not there."""
+    if not any(s.prebuilt and s.build is not None and s.build.answer is Answer.FAIL for s in sets):
+        return ""
+    switches = sorted(name for name in scene.variables or () if name.endswith("_CUBIN"))
+    if not switches or switches[0] in scene.installation.environment:
+        return ""
+    return f"{switches[0]}=1, if the engine asks for nvcc before it looks for prebuilt code"
 
 
 def _named(found: CodeSet) -> str:

@@ -26,7 +26,7 @@ def can_build(builder: str, capability: tuple[int, int], toolchain: Toolchain | 
     if used is None:
         return Build(
             Answer.FAIL,
-            f"it is built here when it is first called, and there is no {tool}",
+            f"there is no {tool} to build it with when it is first called",
             (Proof("command", tool, "not found"),),
             f"a CUDA toolkit that knows {wanted}, and {variable} with its place",
         )
