@@ -181,6 +181,20 @@ class TestSeveralStarts:
         assert [f.get("backend") for f in log.of(FactKind.MOE_BACKEND)] == ["B12X"]
         assert log.asked.get("moe_backend") == "b12x"
 
+    def test_what_is_said_before_the_arguments_is_of_the_same_start(self, tmp_path: Path) -> None:
+        def start(backend: str) -> list[str]:
+            return [
+                f"[2026-08-14 09:26:53] Use {backend} as MoE runner backend on sm100 for DeepseekV3ForCausalLM",
+                f"[2026-08-14 09:26:53] server_args=ServerArgs(moe_runner_backend='{backend}')",
+                f"[2026-08-14 09:26:53] server_args=ServerArgs(moe_runner_backend='{backend}')",
+                "[2026-08-14 09:26:53] Load weight end. type=M, quant=fp8, avail mem=1.00 GB, mem usage=2.00 GB.",
+            ]
+
+        (tmp_path / "a.log").write_text("\n".join([*start("flashinfer_trtllm"), *start("cutlass")]))
+        log = read_log(tmp_path / "a.log")
+        assert log.starts == (2, 6)
+        assert [(f.get("backend"), f.first.line) for f in log.of(FactKind.MOE_RUNNER)] == [("cutlass", 5)]
+
     def test_processes_of_one_start_print_their_arguments_each(self, tmp_path: Path) -> None:
         lines = [f"(APIServer pid={n}) {HEAD}non-default args: {{'model': 'm'}}" for n in (1, 2)]
         (tmp_path / "a.log").write_text("\n".join(lines))

@@ -23,7 +23,6 @@ _SHARED: dict[FactKind, tuple[str, tuple[str, ...]]] = {
     FactKind.GRAPH_PLAN: ("phase", ("sizes", "full_largest", "piecewise_largest")),
     FactKind.QUANTIZATION: ("", ("method",)),
 }
-_BEFORE_A_START = {FactKind.ENGINE, FactKind.ARGUMENTS, FactKind.UNKNOWN_VARIABLE, FactKind.ARCHITECTURE}
 
 
 class _Gathered:
@@ -44,14 +43,12 @@ class Start:
         self.asked = Echo()
         self.config = Echo()
         self.dropped = 0
-        self.begun = False  # anything that comes after the arguments
         self._gathered: dict[tuple[object, ...], _Gathered] = {}
         self._ranks: dict[str, str] = {}
 
     def hear(self, reading: Reading, spoken: Spoken, line: int) -> None:
         """Add what one line says."""
         kind = reading.rule.fact
-        self.begun = self.begun or kind not in _BEFORE_A_START
         fields = {name: text for name, text in reading.fields.items() if name != "text"}
         if kind in (FactKind.ARGUMENTS, FactKind.CONFIG):
             self._echo(kind, arguments(reading.fields.get("text", "")), Sighting(line, shortened(spoken.text)))

@@ -1,14 +1,19 @@
 """read_log: from a log file to what the engine said, in one pass that holds a line at a time."""
 
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 
 from sublight.audit.log.collect import MOST_FACTS, Start
 from sublight.audit.log.physical import Damage, log_name, physical_lines
 from sublight.audit.log.record import EngineLog, FactKind
 from sublight.audit.log.rules import Reading, Rules, built_in
-from sublight.audit.log.spoken import Listener
+from sublight.audit.log.spoken import Listener, Spoken
 from sublight.errors import InputFileError
+
+_EARLY = {FactKind.ENGINE, FactKind.UNKNOWN_VARIABLE, FactKind.ARCHITECTURE}
+# SGLang fills in its arguments, and says how, before it prints them.
+_EARLY_IN_SGLANG = {FactKind.MOE_RUNNER, FactKind.ATTENTION, FactKind.OVERRIDE, FactKind.GRAPH_OFF}
+_MOST_EARLY = 200
 
 
 def read_log(path: str | Path, rules: Rules | None = None) -> EngineLog:
@@ -59,6 +64,8 @@ class _Reader:
         self.lines = 0
         self.start = Start(1)
         self.starts: list[int] = []
+        self._loaded = False
+        self._early: deque[tuple[Reading, Spoken, int]] = deque(maxlen=_MOST_EARLY)
         self._rules = rules
         self._listener = Listener()
         self._told: Counter[str] = Counter()
@@ -71,17 +78,32 @@ class _Reader:
             self.start.meet(spoken.speaker)
             for reading in self._rules.read(spoken.message) if spoken.message else ():
                 self._note(reading)
+                self._begin(reading, spoken)
                 self.start.hear(reading, spoken, self.lines)
+
+    def _begin(self, reading: Reading, spoken: Spoken) -> None:
+        """A list of arguments begins a start, unless nothing was loaded since the last: several processes print theirs.
+
+        Lines that an engine prints before its arguments belong to the start that they announce.
+        """
+        rule = reading.rule
+        if rule.fact is FactKind.ARGUMENTS:
+            if self.starts and self._loaded:
+                self.start = Start(self.lines)
+                for early, said, line in self._early:
+                    self.start.hear(early, said, line)
+            if not self.starts or self._loaded:
+                self.starts.append(self.lines)
+            self._early.clear()
+            self._loaded = False
+        elif rule.fact in _EARLY or (rule.engine == "sglang" and rule.fact in _EARLY_IN_SGLANG):
+            self._early.append((reading, spoken, self.lines))
+        else:
+            self._early.clear()
+            self._loaded = True
 
     def _note(self, reading: Reading) -> None:
         rule = reading.rule
-        if rule.fact is FactKind.ARGUMENTS:
-            # Lists of arguments before anything was chosen are of one start: several processes print them.
-            if self.starts and self.start.begun:
-                self.start = Start(self.lines)
-                self.starts.append(self.lines)
-            elif not self.starts:
-                self.starts.append(self.lines)
         if rule.engine:
             self._heard[rule.engine] += 1
             self._told[rule.engine] += rule.telling
