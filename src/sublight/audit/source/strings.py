@@ -54,7 +54,7 @@ class StringImports:
         self.importers = dict(_KNOWN)
         self.parameters: dict[str, list[str]] = {}
         self.tables: dict[int, list[tuple[str, ast.AST]]] = {}  # id of an expression -> symbols it stands for
-        if "import" not in module.text and "find_spec" not in module.text:
+        if not any(name in module.text for name in _KNOWN):
             return
         functions = [node for node in ast.walk(module.tree) if isinstance(node, Function)]
         for _ in range(2):  # a wrapper of a wrapper

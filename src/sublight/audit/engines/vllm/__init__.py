@@ -1,0 +1,68 @@
+"""vLLM: its declarations and its choices, read from its source."""
+
+from sublight.audit.engines.base import Declaration, Pin, Route
+from sublight.audit.engines.vllm.walk import Assumed
+from sublight.audit.ladder import Answer
+from sublight.audit.source.tree import Sources
+from sublight.audit.target import Target
+
+
+class Vllm:
+    """The engine's description. `route` and `auto` take what is assumed of the machine besides, for asking it twice:
+    once as it is, once as it could be."""
+
+    name = "vllm"
+    package = "vllm"
+    distributions: tuple[str, ...] = ("vllm",)
+    areas: tuple[str, ...] = ("moe", "fp4-gemm", "attention")
+    folders: tuple[str, ...] = (
+        "vllm/config",
+        "vllm/engine",
+        "vllm/platforms",
+        "vllm/utils",
+        "vllm/model_executor/layers/fused_moe",
+        "vllm/model_executor/layers/quantization/utils",
+        "vllm/model_executor/kernels/linear",
+        "vllm/v1/attention",
+    )
+    variables: tuple[str, ...] = ("VLLM_",)
+
+    def declared(self, sources: Sources, area: str) -> tuple[Declaration, ...]:
+        from sublight.audit.engines.vllm import attention, declared, linear
+
+        if area == "moe":
+            return declared.moe(sources)
+        if area == "fp4-gemm":
+            return linear.declared(sources)
+        return attention.declared(sources) if area == "attention" else ()
+
+    def route(
+        self, sources: Sources, declaration: Declaration, target: Target, assumed: Assumed | None = None
+    ) -> Route:
+        from sublight.audit.engines.vllm import attention, linear, moe
+
+        assumed = assumed or Assumed()
+        if declaration.name == "auto" and declaration.area == "moe":
+            return moe.auto(sources, target, assumed)
+        if declaration.area == "moe":
+            return moe.route(sources, declaration, target, assumed)
+        if declaration.area == "fp4-gemm":
+            return linear.route(sources, declaration, target, assumed)
+        if declaration.area == "attention":
+            return attention.route(sources, declaration, target, assumed)
+        return Route(answer=Answer.NOT_KNOWN, why=f"vLLM's {declaration.area} backends are not read")
+
+    def auto(self, sources: Sources, area: str, target: Target, assumed: Assumed | None = None) -> Route:
+        """What runs when nothing is asked for."""
+        return self.route(sources, Declaration(area, "auto", "", None, None, ()), target, assumed)
+
+    def pins(self, sources: Sources) -> tuple[Pin, ...]:  # noqa: ARG002 - the versions of its metadata are all it asks
+        return ()
+
+    def known_variables(self, sources: Sources) -> frozenset[str] | None:
+        from sublight.audit.engines.vllm.declared import variables
+
+        return variables(sources)
+
+
+VLLM = Vllm()

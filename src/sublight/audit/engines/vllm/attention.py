@@ -1,0 +1,141 @@
+"""vLLM's choice of the attention backend: an order by card and kind of attention, each class asked for its objections.
+
+The target names no head size and no kind of attention; both follow from the model type where that settles it (latent
+attention), else heads of 128 channels are taken, which the answer says.
+"""
+
+import ast
+
+from sublight.audit.engines.base import Declaration, Gate, Route
+from sublight.audit.engines.vllm.declared import option
+from sublight.audit.engines.vllm.judge import Judge, Verdict, by_card, gate, returned
+from sublight.audit.engines.vllm.needs import of
+from sublight.audit.engines.vllm.walk import CURRENT, Assumed, Walk, walking
+from sublight.audit.ladder import Answer, Proof
+from sublight.audit.source import objects
+from sublight.audit.source.cards import Capability
+from sublight.audit.source.tree import Sources
+from sublight.audit.source.values import Bound, Class, External, Function, Instance, Unknown, Value
+from sublight.audit.target import Target
+
+REGISTRY = ("vllm.v1.attention.backends.registry", "AttentionBackendEnum")
+SELECTOR = "vllm.v1.attention.selector.AttentionSelectorConfig"
+FLAG = "--attention-backend"
+ASKED = "validate_configuration"
+_CARD = "supports_compute_capability"
+# Model types whose attention is latent, and those of them with an indexer that picks the keys.
+_LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2", "glm4_moe_lite", "longcat_flash")
+_SPARSE = ("deepseek_v32", "glm_moe_dsa")
+_FIELDS = "the fields of a named tuple"
+_LATENT_HEAD = 576
+_HEAD = 128
+
+
+def declared(sources: Sources) -> tuple[Declaration, ...]:
+    module = sources.module(REGISTRY[0])
+    if module is None:
+        return ()
+    accepts = option(sources, FLAG)
+    found = []
+    for node in module.tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == REGISTRY[1]:
+            for item in node.body:
+                if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
+                    name = item.targets[0].id
+                    proof = Proof("source", module.at(item), module.line(item.lineno))
+                    proofs = (proof, accepts) if accepts else (proof,)
+                    found.append(Declaration("attention", name, f"{FLAG} {name}", bool(accepts) or None, True, proofs))
+    return tuple(found)
+
+
+def _configuration(walk: Walk, target: Target) -> Value:
+    latent = target.model_type in _LATENT
+    known: dict[str, Value] = {
+        "head_size": _LATENT_HEAD if latent else _HEAD,
+        "dtype": External("torch.bfloat16"),
+        "kv_cache_dtype": "auto",
+        "block_size": None,
+        "use_mla": latent,
+        "use_sparse": target.model_type in _SPARSE,
+    }
+    cls = walk.evaluator.name(SELECTOR)
+    if not isinstance(cls, Class):
+        return Unknown(f"{SELECTOR} is not in the sources")
+    made = walk.evaluator.run(cls, [], known).value
+    if isinstance(made, Instance):
+        fields = dict(made.attributes)
+        walk.calls[_FIELDS] = lambda _arguments, _keywords: dict(fields)
+        made.attributes["_asdict"] = External(_FIELDS)
+    return made
+
+
+class _Objections(Judge):
+    """Asked for a list of objections instead of a yes."""
+
+    def __call__(self, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        passes, reason = super().__call__(arguments, keywords)
+        return [] if passes else [reason or "not supported"]
+
+
+def _ask(walk: Walk, target: Target, member: Value, unknown: bool) -> tuple[Value, tuple[Verdict, ...], str]:
+    """What is chosen (the path of a class), who was asked, and the refusal."""
+    judge = _Objections(walk, ASKED, unknown)
+    platform = walk.values[CURRENT]
+    configuration = _configuration(walk, target)
+    with walk.intercepted(ASKED, judge):
+        outcome = walk.evaluator.call_method(platform, "get_attn_backend_cls", [member, configuration])
+    return outcome.value, tuple(judge.verdicts), outcome.refusal.message if outcome.refusal else ""
+
+
+def _cards(walk: Walk, cls: Class, here: Capability) -> tuple[Gate, ...]:
+    """Cards a class takes by its own question for the capability."""
+    _, found = objects.find(walk.evaluator, cls, _CARD)
+    function = found.function if isinstance(found, Bound) else found
+    if not isinstance(function, Function):
+        return ()
+
+    def ask() -> bool | None:
+        value = walk.evaluator.call_method(cls, _CARD, [walk.capability]).value
+        return value if isinstance(value, bool) else None
+
+    return (gate(by_card(walk, here, ask), here, returned(function), function.where),)
+
+
+def route(sources: Sources, declaration: Declaration, target: Target, assumed: Assumed) -> Route:
+    walk = walking(sources, target.compute_capability, assumed)
+    enum = walk.evaluator.name(".".join(REGISTRY))
+    if walk.problem or not isinstance(enum, Class):
+        return Route(answer=Answer.NOT_KNOWN, why=walk.problem or f"{REGISTRY[1]} is not in the sources")
+    member = None if declaration.name == "auto" else enum.members.get(declaration.name)
+    _, verdicts, refusal = _ask(walk, target, member, unknown=False)
+    taken = next((item for item in verdicts if item.passes), None)
+    assumption = "" if target.model_type in _LATENT else f", for heads of {_HEAD} channels"
+    if taken is not None:
+        before = [item for item in verdicts[: verdicts.index(taken)] if item.passes is False]
+        said = "; ".join(f"{item.name}: {item.reason}" for item in before)
+        unsure = [item for item in verdicts[: verdicts.index(taken)] if item.passes is None]
+        why = f"{taken.name}{assumption}" + (f"; before it: {said}" if said else "")
+        if unsure:
+            why = f"{unsure[0].name} or {taken.name}: {unsure[0].reason}"
+        return Route(
+            answer=Answer.NOT_KNOWN if unsure else Answer.PASS,
+            why=why,
+            destination=taken.cls.dotted,
+            proofs=taken.proofs,
+            needs=of(walk, (taken,), ASKED),
+            gates=_cards(walk, taken.cls, target.compute_capability),
+        )
+    doubtful = next((item for item in verdicts if item.passes is None), None)
+    if doubtful is not None:
+        return Route(answer=Answer.NOT_KNOWN, why=f"{doubtful.name} {doubtful.reason}", destination=doubtful.cls.dotted)
+    if not verdicts and not refusal:
+        return Route(answer=Answer.NOT_KNOWN, why=f"what {declaration.name} leads to could not be told from the source")
+    said = "; ".join(f"{item.name}: {item.reason}" for item in verdicts)
+    return Route(
+        answer=Answer.FAIL,
+        why=f"refused: {said or refusal}{assumption}",
+        destination=verdicts[0].cls.dotted if verdicts else "",
+        proofs=verdicts[0].proofs if verdicts else declaration.proofs,
+        gates=_cards(walk, verdicts[0].cls, target.compute_capability) if verdicts else (),
+        hint=f"without {FLAG} vLLM takes the first that has no objection",
+    )
