@@ -22,10 +22,11 @@ _READING = {"read": files.read, "names": files.names, "status": files.status, "o
 
 
 class Door(Protocol):
-    """Answers questions; `reads_here` says whether its files are files of this machine."""
+    """Answers questions. `reads_here`: its files are files of this machine. `live`: it can be asked for anything."""
 
     name: str
     reads_here: bool
+    live: bool
 
     def ask(self, request: Request, timeout_s: float = 120.0) -> Reply: ...
 
@@ -39,6 +40,7 @@ class InterpreterDoor:
     def __init__(self, host: Host, python: str, here: bool) -> None:
         self.name = python if here else f"{python} on {host.name}"
         self.reads_here = here
+        self.live = True
         self._host = host
         self._python = python
 
@@ -65,6 +67,7 @@ class FolderDoor:
     """Folders of installed packages or unpacked wheels; everything that needs an interpreter is not known."""
 
     reads_here = True
+    live = True
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.name = ", ".join(map(str, folders))

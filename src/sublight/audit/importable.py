@@ -14,7 +14,7 @@ from sublight.audit.source.whereabouts import whereabouts
 def importable(scene: Scene, route: Route) -> Step:
     """Whether every symbol of the path can be imported; a failure swallowed on the way is named as the cause."""
     if not route.needs:
-        if route.answer is Answer.PASS or route.destination:
+        if route.answer is Answer.PASS:
             return passed(Rung.IMPORTABLE, "the path imports nothing beyond the engine itself", *route.proofs[-1:])
         return unknown(Rung.IMPORTABLE, "what it would import is not known: no path to its kernel was found")
     answers = [(need, symbol_answer(scene, need.symbol)) for need in _distinct(route.needs)]
@@ -60,7 +60,7 @@ def symbol_answer(scene: Surroundings, symbol: str) -> SymbolAnswer:
         return SymbolAnswer(
             symbol=symbol, answer=Answer.PASS, why=f"{symbol} is there{lives}", home=home, proofs=proofs
         )
-    instead = whereabouts(scene.sources, read)
+    instead = whereabouts(scene.sources, read) if really.outcome == "error" else ()
     why = f"asked {symbol}, found {really.message}" + _instead(instead) + _cause(really)
     return SymbolAnswer(
         symbol=symbol,
@@ -110,7 +110,7 @@ def _hint(scene: Surroundings, symbol: str, really: Imported, places: tuple[obje
 
 def _by_source(scene: Surroundings, read: Resolution) -> SymbolAnswer:
     """Without an import: a name that the source does not have is missing; one that it has may still fail."""
-    if read.existence is Existence.MISSING:
+    if read.existence is Existence.MISSING and not scene.partial:
         instead = whereabouts(scene.sources, read)
         hint = f"import {instead[0].symbol}" if instead else f"a version of {read.asked.partition('.')[0]} that has it"
         return SymbolAnswer(

@@ -2,7 +2,7 @@
 
 from sublight.audit.engines.base import Route
 from sublight.audit.installation import normal
-from sublight.audit.ladder import Proof, Rung, Step, failed, passed, unknown
+from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed, unknown
 from sublight.audit.replies import Clash, Owner
 from sublight.audit.requirements import Demand, demands, install_line
 from sublight.audit.scene import Scene, main_owner, needed_tops
@@ -18,7 +18,7 @@ def installed(scene: Scene, route: Route) -> Step:
     if engine is not None:
         proofs.append(Proof("distribution", str(engine), f"{engine.info} in {engine.folder}"))
     tops = needed_tops(route, scene.package)
-    if not tops and not route.needs and not route.destination:
+    if not route.needs and route.answer is not Answer.PASS:
         why = "what it would need is not known: no path to its kernel was found"
         return unknown(Rung.INSTALLED, why, *proofs)
     problems, hints, absent, named = [], [], [], [str(engine) if engine else scene.package]

@@ -60,7 +60,9 @@ class DoorReader:
         self.files.add(path)
         if path not in self._files:
             folder, _, name = path.rpartition("/")
-            if name in self.names(folder):
+            if not self.door.live:
+                self.fetch([], [path])
+            elif name in self.names(folder):
                 self.fetch([], self._near(folder, path))
             else:
                 self._files[path] = None

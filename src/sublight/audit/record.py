@@ -98,9 +98,16 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, and what it runs. `cards`: name -> how many; `reasons`: what nobody could be asked, and why."""
+    """What was asked, and what it runs.
+
+    Attributes:
+        recorded: whether a snapshot answered in its place.
+        cards: name -> how many.
+        reasons: what nobody could be asked, and why.
+    """
 
     name: str
+    recorded: bool = False
     python: str
     cards: dict[str, int] = {}
     driver: str = ""

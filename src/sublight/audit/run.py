@@ -67,6 +67,7 @@ def audit_engine(auditor: Auditor, name: str, question: Question, seen: Seen) ->
         objects=objects,
         imported=imported,
         not_imported=auditor.not_imported,
+        partial=not auditor.door.live,
         variables=answers.variables,
     )
     with auditor.timed("reading"):
@@ -121,7 +122,10 @@ def _judged(
         installation.toolchain,
         installation.reasons,
         scene.objects,
-        {symbol: msgspec.structs.replace(done, seconds=0.0, loaded={}) for symbol, done in scene.imported.items()},
+        {
+            symbol: msgspec.structs.replace(done, seconds=0.0, loaded={}, output="")
+            for symbol, done in scene.imported.items()
+        },
         scene.not_imported,
         limit_bytes,
     )

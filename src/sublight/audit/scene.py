@@ -19,12 +19,14 @@ class Surroundings(msgspec.Struct, kw_only=True, dict=True):
     Attributes:
         imported: by symbol: what came of importing it.
         not_imported: why nothing was imported; "" when it was.
+        partial: whether sources come from a snapshot, where what is absent may only not have been recorded.
     """
 
     installation: Installation
     sources: Sources
     imported: Mapping[str, Imported] = {}
     not_imported: str = ""
+    partial: bool = False
 
     @cached_property
     def _resolved(self) -> dict[str, Resolution]:

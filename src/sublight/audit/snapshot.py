@@ -27,6 +27,7 @@ class KeepingDoor:
     def __init__(self, door: Door) -> None:
         self.name = door.name
         self.reads_here = door.reads_here
+        self.live = door.live
         self._door = door
         self._kept: dict[tuple[str, str], bytes] = {}
 
@@ -73,9 +74,10 @@ class SnapshotDoor:
     """Answers from a recording. `lacking` collects what was asked for and is not in it."""
 
     reads_here = False
+    live = False
 
     def __init__(self, recording: Recording) -> None:
-        self.name = f"{recording.name} (recorded)"
+        self.name = recording.name
         self.lacking: set[str] = set()
         self._answers: dict[tuple[str, str], Answer] = {
             (answer.argv[1], answer.argv[2]): answer

@@ -53,6 +53,7 @@ def audit_symbols(auditor: Auditor, symbols: Sequence[str]) -> Audit:
         sources=sources,
         imported=imported,
         not_imported=auditor.not_imported,
+        partial=not auditor.door.live,
     )
     with auditor.timed("reading"):
         answers = tuple(symbol_answer(around, symbol) for symbol in dict.fromkeys(symbols))
@@ -78,7 +79,7 @@ def record(
     ]
     distinct = {(item.level, item.subject, item.text): item for item in found}
     return Audit(
-        machine=machine(installation),
+        machine=machine(installation, recorded=not auditor.door.live),
         target=target,
         engines=engines,
         symbols=symbols,
@@ -95,7 +96,7 @@ def record(
     )
 
 
-def machine(installation: Installation) -> MachineSummary:
+def machine(installation: Installation, recorded: bool) -> MachineSummary:
     interpreter, cards, toolchain = installation.interpreter, installation.cards, installation.toolchain
     best = cards.best if cards else ()
     cuda = cards.driver_cuda if cards else None
@@ -104,6 +105,7 @@ def machine(installation: Installation) -> MachineSummary:
         reasons["gpus"] = cards.smi_error or cards.driver_error
     return MachineSummary(
         name=installation.name,
+        recorded=recorded,
         python=f"{interpreter.implementation} {interpreter.version} in {interpreter.prefix}" if interpreter else "",
         cards=dict(Counter(card.name or "unnamed card" for card in best)),
         driver=next((card.driver for card in cards.smi if card.driver), "") if cards else "",

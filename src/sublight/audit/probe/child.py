@@ -71,7 +71,7 @@ def found(symbol: str) -> tuple[Any, str]:
                 try:
                     importlib.import_module(path)
                 except ModuleNotFoundError as error:
-                    if error.name != path:
+                    if error.name != path or part != parts[-1]:
                         raise
             if not hasattr(thing, part):
                 kind = "module" if thing is sys.modules.get(module) else type(thing).__name__

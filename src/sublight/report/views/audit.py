@@ -88,7 +88,7 @@ def _headline(audit: Audit) -> tuple[tuple[str, str, str], ...]:
 
 def _question(audit: Audit) -> Iterator[tuple[str, Cell]]:
     machine, target = audit.machine, audit.target
-    yield "machine", Cell(machine.name)
+    yield "machine", Cell(f"{machine.name}, as it was recorded" if machine.recorded else machine.name)
     if machine.python:
         yield "Python", Cell(machine.python)
     cards = ", ".join(f"{count}x {name}" for name, count in machine.cards.items())
