@@ -139,8 +139,9 @@ def test_nan_is_refused_in_weights_and_survives_in_activations(form: BlockFormat
 def test_a_block_too_small_for_its_scale_is_zero_and_not_nan() -> None:
     values = torch.full((1, 32), 1e-9)
     values[0, 16:] = 1.0
-    decoded = NVFP4.quantise(values, GlobalScale(torch.tensor([1 / 448 / 6]))).dequantise()
-    assert decoded[0, :16].tolist() == [0.0] * 16
+    matrix = NVFP4.quantise(values, GlobalScale(torch.tensor([1 / 448 / 6])))
+    assert matrix.dequantise()[0, :16].tolist() == [0.0] * 16
+    assert matrix.codes[0, :8].tolist() == [0] * 8
 
 
 def test_columns_that_cut_a_group_are_refused() -> None:

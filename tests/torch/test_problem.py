@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from sublight.errors import KernelError
+from sublight.facts.catalogue.models import model_names
 from sublight.facts.model import read_model
 from sublight.facts.workload import Layout
 from sublight.kernels.problem import MoeProblem
@@ -86,6 +87,28 @@ def test_a_weight_only_checkpoint_has_no_quantised_activations() -> None:
     with pytest.raises(KernelError, match="the checkpoint is weight-only"):
         MoeProblem.of(model, Layout(), tokens=1, activation_format="nvfp4")
     assert MoeProblem.of(read_model("glm-5-nvfp4"), Layout(), 1, "nvfp4").activation_format == "nvfp4"
+
+
+def test_every_model_of_the_catalogue_is_a_problem_or_says_why_not() -> None:
+    refused = {}
+    for name in model_names():
+        try:
+            problem = MoeProblem.of(read_model(name), Layout(), tokens=1)
+        except KernelError as error:
+            refused[name] = error.found
+        else:
+            moe = read_model(name).moe
+            assert moe is not None
+            assert (problem.num_experts, problem.top_k, problem.intermediate_size) == (
+                moe.experts,
+                moe.top_k,
+                moe.width,
+            )
+    reasons = {
+        name: found for name, found in refused.items() if "'int4-g" not in found and "activation of" not in found
+    }
+    assert reasons == {}
+    assert {"kimi-k2.5", "llama-4-maverick"} <= set(refused) and "glm-5-nvfp4" not in refused
 
 
 def test_what_is_not_known_is_not_guessed() -> None:
