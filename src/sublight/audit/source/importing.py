@@ -45,8 +45,7 @@ def _one(
     event = machine.note("import", scope.module.module, here, symbol)
     event.how = "lazy" if scope.function is not None else "module level"
     if origin.partition(".")[0] in machine.facts.follow:
-        if namespaces.space(machine, origin) is None and (not name or namespaces.space(machine, symbol) is None):
-            _fail(machine, event, f"No module named {origin!r}")
+        _load(machine, event, origin, name)
         _bind(machine, bound, Lazy(origin if name or alias.asname else origin.partition(".")[0], name), scope)
         return None
     guards = [guard_of(module, around, frozenset((origin.partition(".")[0],))) for module, around in machine.tries]
@@ -69,6 +68,16 @@ def _one(
         _fail(machine, event, f"cannot import {symbol}")
     _bind(machine, bound, value, scope)
     return None
+
+
+def _load(machine: Machine, event: Event, origin: str, name: str) -> None:
+    """A module of the sources is loaded, and with it what it registers; `name` may be a module inside a package."""
+    found = namespaces.space(machine, origin)
+    if name and (found is None or found.module.is_package):
+        inner = namespaces.space(machine, f"{origin}.{name}")
+        found = found or inner
+    if found is None:
+        _fail(machine, event, f"No module named {origin!r}")
 
 
 def _bind(machine: Machine, name: str, value: Value, scope: Scope) -> None:

@@ -298,7 +298,8 @@ def has(machine: Machine, value: Value, name: str, node: ast.AST, scope: Scope) 
             answers.add(None)
             continue
         if isinstance(option, External):
-            answers.add(True if f"{option.dotted}.{name}" in machine.facts.values else None)
+            told = machine.facts.values.get(f"{option.dotted}.{name}", MANY)
+            answers.add(None if told is MANY else told is not MISSING)
             continue
         if isinstance(option, Instance) and name not in option.attributes and option.cls is not None:
             inside, _ = find(machine, option.cls, name)

@@ -1,0 +1,50 @@
+"""SGLang: where its versions keep what the audit asks for. Every answer is read from the installed source."""
+
+from sublight.audit.engines.base import Declaration, Pin, Route
+from sublight.audit.engines.sglang import declared as names
+from sublight.audit.engines.sglang import moe
+from sublight.audit.ladder import Answer
+from sublight.audit.source.tree import Sources
+from sublight.audit.target import Target
+
+
+class Sglang:
+    """The SGLang engine, as the audit sees it."""
+
+    name = "sglang"
+    package = "sglang"
+    distributions = ("sglang",)
+    areas = tuple(names.AREAS)
+    folders = (
+        "sglang/srt/layers",
+        "sglang/srt/arg_groups",
+        "sglang/srt/utils",
+        "sglang/srt/configs",
+        "sglang/srt/platforms",
+        "sglang/srt/distributed",
+        "sglang/kernels",
+        "sglang/jit_kernel",
+    )
+    variables = ("SGLANG_", "SGL_", "FLASHINFER_", "DEEPGEMM_", "DG_", "NVSHMEM_")
+
+    def declared(self, sources: Sources, area: str) -> tuple[Declaration, ...]:
+        return names.declared(sources, area)
+
+    def route(self, sources: Sources, declaration: Declaration, target: Target) -> Route:
+        if declaration.area == "moe":
+            return moe.route(sources, declaration.name, target)
+        return Route(answer=Answer.NOT_KNOWN, why=f"how {declaration.area} backends are chosen is not followed")
+
+    def auto(self, sources: Sources, area: str, target: Target) -> Route:
+        if area == "moe":
+            return moe.route(sources, "auto", target)
+        return Route(answer=Answer.NOT_KNOWN, why=f"how {area} backends are chosen is not followed")
+
+    def pins(self, sources: Sources) -> tuple[Pin, ...]:  # noqa: ARG002
+        return ()
+
+    def known_variables(self, sources: Sources) -> frozenset[str] | None:  # noqa: ARG002
+        return None
+
+
+SGLANG = Sglang()

@@ -1,0 +1,129 @@
+"""What becomes of the launch arguments: refused, rewritten, or left as they are, before any kernel is chosen."""
+
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from sublight.audit.engines.sglang import checkpoint
+from sublight.audit.engines.sglang.facts import PATH, facts
+from sublight.audit.source.evaluate import Checkpoint, Evaluator, Outcome
+from sublight.audit.source.tree import Sources
+from sublight.audit.source.values import MISSING, Class, Function, Instance, Unknown, Value
+from sublight.audit.target import Target
+
+SERVER_ARGS = "sglang.srt.server_args.ServerArgs"
+_SETTLE = ("resolve_once", "resolve")  # methods that settle the arguments, where the constructor does not
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The arguments after everything the engine does to them.
+
+    Attributes:
+        values: option -> value; missing when it could not be followed.
+        outcomes: the walks, in order.
+        reason: why they could not be settled, "" when they could.
+    """
+
+    values: Mapping[str, Value]
+    outcomes: tuple[Outcome, ...]
+    reason: str = ""
+
+    @property
+    def refused(self) -> Outcome | None:
+        return next((outcome for outcome in self.outcomes if outcome.refusal is not None), None)
+
+
+class Launch:
+    """Launches of one target: the modules that all of them load are walked once, and come back to for each."""
+
+    def __init__(self, sources: Sources, target: Target, options: frozenset[str]) -> None:
+        self.target = target
+        self.walk = Evaluator(sources, facts(sources, target, options))
+        self.cls = self.walk.name(SERVER_ARGS)
+        self.start: Checkpoint | None = None
+        if isinstance(self.cls, Class):
+            written = {name: found.written.copy() for name, found in self.walk.spaces.items() if found}
+            self._settle({})
+            for name, found in self.walk.spaces.items():  # what that trial left behind is not part of the start
+                if found is not None:
+                    found.written.clear()
+                    found.written.update(written.get(name, {}))
+            self.walk.environment = dict(self.walk.facts.environment)
+            self.start = self.walk.checkpoint()
+
+    def settle(self, options: Mapping[str, Any]) -> Settled:
+        """Settles the arguments of a launch with these options. The walk then stands where the engine would."""
+        if self.start is None:
+            return Settled({}, (), f"{SERVER_ARGS} is not in the sources, or not a class")
+        self.walk.back(self.start)
+        return self._settle(options)
+
+    def _settle(self, options: Mapping[str, Any]) -> Settled:
+        assert isinstance(self.cls, Class)
+        fields = {name for name, _ in self.walk.fields(self.cls)}
+        layout = self.target.layout
+        asked: dict[str, Any] = {
+            "model_path": PATH,
+            "quantization": checkpoint.quantization(self.target),
+            "tp_size": layout.tp,
+            "ep_size": layout.ep,
+            "dp_size": layout.dp,
+            "enable_dp_attention": layout.dp > 1,
+            "moe_a2a_backend": self.target.a2a,
+            "context_length": 8192,
+            "device": "cuda",
+            "random_seed": 0,
+        } | dict(options)
+        made = self.walk.run(self.cls, [], {name: value for name, value in asked.items() if name in fields})
+        outcomes = [made]
+        if isinstance(made.value, Instance) and made.value.cls is not None:
+            outcomes += self._settled(made.value)
+        reason = next((outcome.gave_up for outcome in outcomes if outcome.gave_up), "")
+        values = _values(made.value) if not reason else {}
+        return Settled(values, tuple(outcomes), reason)
+
+    def _settled(self, made: Instance) -> list[Outcome]:
+        for name in _SETTLE:
+            if isinstance(self._method(made, name), Function):
+                return [self.walk.call_method(made, name)]
+        return []
+
+    def _method(self, made: Instance, name: str) -> Value:
+        return next((at.names[name] for at in made.cls.line() if name in at.names), None) if made.cls else None
+
+
+def _values(made: Value) -> dict[str, Value]:
+    """Options of a server-arguments object: its attributes, then what later steps declared over them, in order."""
+    if not isinstance(made, Instance):
+        return {}
+    found = {name: value for name, value in made.attributes.items() if not name.startswith("_")}
+    for name, stash in made.attributes.items():
+        if name.startswith("_") and isinstance(stash, list):
+            for item in stash:
+                if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], dict):
+                    found.update({key: value for key, value in item[1].items() if isinstance(key, str)})
+                elif not isinstance(item, tuple):
+                    found.update({key: Unknown("declared under something unknown") for key in _keys(item)})
+    return {name: value for name, value in found.items() if value is not MISSING}
+
+
+def _keys(item: Value) -> list[str]:
+    for option in getattr(item, "options", ()):
+        if isinstance(option, tuple) and len(option) == 2 and isinstance(option[1], dict):
+            return [key for key in option[1] if isinstance(key, str)]
+    return []
+
+
+_LAUNCHES: "WeakKeyDictionary[Sources, dict[tuple[Target, frozenset[str]], Launch]]" = WeakKeyDictionary()
+
+
+def launch(sources: Sources, target: Target, options: frozenset[str]) -> Launch:
+    """The launches of a target, kept for as long as the sources are."""
+    kept = _LAUNCHES.setdefault(sources, {})
+    key = (target, options)
+    if key not in kept:
+        kept.clear()  # one target at a time: a walk holds every module it loaded
+        kept[key] = Launch(sources, target, options)
+    return kept[key]

@@ -1,0 +1,124 @@
+"""Names of backends: what the command line accepts, what the engine's own enumerations and registries hold."""
+
+import msgspec
+
+from sublight.audit.engines.base import Declaration
+from sublight.audit.ladder import Proof
+from sublight.audit.source import declarations
+from sublight.audit.source.declarations import Listed
+from sublight.audit.source.tree import Module, Sources
+
+
+class Area(msgspec.Struct, frozen=True):
+    """Where an area's backends are declared.
+
+    Attributes:
+        name: of the area.
+        field: of the server's arguments; its option is the same with dashes.
+        enums: dotted names under which versions keep the enumeration, "" where there is none.
+        registry: the decorator that registers one, and the module that holds them.
+    """
+
+    name: str
+    field: str
+    enums: tuple[str, ...] = ()
+    registry: tuple[str, str] = ("", "")
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.field.replace("_", "-")
+
+
+AREAS = {
+    "moe": Area("moe", "moe_runner_backend", ("sglang.srt.layers.moe.utils.MoeRunnerBackend",)),
+    "fp4-gemm": Area(
+        "fp4-gemm",
+        "fp4_gemm_runner_backend",
+        ("sglang.srt.layers.quantization.fp4_utils.Fp4GemmRunnerBackend",),
+    ),
+    "attention": Area(
+        "attention",
+        "attention_backend",
+        registry=("register_attention_backend", "sglang.srt.layers.attention.attention_registry"),
+    ),
+}
+_FLAGS = {"fp4-gemm": "--fp4-gemm-backend"}
+_ARGUMENTS = "sglang.srt.server_args"
+_GROUPS = "sglang.srt.arg_groups"
+
+
+def flag(area: str) -> str:
+    return _FLAGS.get(area, AREAS[area].flag)
+
+
+def declared(sources: Sources, area: str) -> tuple[Declaration, ...]:
+    """Every name of an area, in the order of the command line, then what only the engine's own lists hold."""
+    if area not in AREAS:
+        return ()
+    spec = AREAS[area]
+    accepted = _accepted(sources, spec)
+    own = _own(sources, spec)
+    names = dict.fromkeys([each.value for each in accepted or []] + [each.value for each in own or []])
+    return tuple(_declaration(spec, str(name), accepted, own) for name in names if isinstance(name, str))
+
+
+def _declaration(spec: Area, name: str, accepted: list[Listed] | None, own: list[Listed] | None) -> Declaration:
+    here = [each for each in accepted or [] if each.value == name]
+    there = [each for each in own or [] if each.value == name]
+    note = ""
+    if accepted is not None and not here:
+        note = f"only in the engine's own {'registry' if spec.registry[0] else 'enumeration'}, {flag(spec.name)} refuses it"
+    elif own is not None and not there:
+        note = (
+            f"only on the command line, the engine's own {'registry' if spec.registry[0] else 'enumeration'} lacks it"
+        )
+    proofs = tuple(Proof("source", each.where, each.text) for each in [*here, *there])
+    selectable = None if accepted is None else bool(here)
+    return Declaration(
+        area=spec.name,
+        name=name,
+        flag=f"{flag(spec.name)} {name}" if selectable is not False else "",
+        selectable=selectable,
+        in_enum=None if own is None else bool(there),
+        proofs=proofs,
+        note=note,
+    )
+
+
+def _accepted(sources: Sources, spec: Area) -> list[Listed] | None:
+    """What the command line accepts: `add_argument`, annotated fields, wherever this version keeps them."""
+    main = sources.module(_ARGUMENTS)
+    if main is not None and flag(spec.name) in main.text:
+        found = declarations.choices(sources, main, flag(spec.name))
+        if found is not None:
+            return found
+    for module in _holders(sources, main, spec.field):
+        found = declarations.field_choices(sources, module, spec.field)
+        if found is not None:
+            return found
+    return None
+
+
+def _holders(sources: Sources, main: Module | None, field: str) -> list[Module]:
+    """Modules whose text annotates the field, the nearest first."""
+    names = [_GROUPS, *sources.submodules(_GROUPS)]
+    names += [inner for name in names[1:] for inner in sources.submodules(name)]
+    found = [main] if main is not None else []
+    found += [module for name in names if (module := sources.module(name)) is not None]
+    return [module for module in found if f"{field}:" in module.text]
+
+
+def _own(sources: Sources, spec: Area) -> list[Listed] | None:
+    for dotted in spec.enums:
+        found = declarations.named(sources, dotted)
+        if found is not None:
+            return found
+    decorator, origin = spec.registry
+    module = sources.module(origin) if origin else None
+    if module is None:
+        return None
+    return [
+        Listed(arguments[0], module, node.lineno)
+        for arguments, node in declarations.decorated(module, decorator)
+        if arguments
+    ]

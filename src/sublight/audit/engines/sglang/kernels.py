@@ -1,0 +1,67 @@
+"""Kernels among the calls of a walk: which of them does the work, and who provides it."""
+
+import re
+import sys
+from collections.abc import Iterable
+
+from sublight.audit.source.events import Event
+
+_PLUMBING = frozenset(("torch", "numpy", "sglang", "builtins", "typing", "super"))
+# What a call that does the multiplying is named after, and what its helpers are.
+_WHOLE = re.compile(r"moe|experts|mega", re.IGNORECASE)
+_PRODUCT = re.compile(r"gemm|_mm|mm_|grouped|matmul|marlin|mla|attention|attn|mha", re.IGNORECASE)
+_HELPER = re.compile(
+    r"quant|permut|align|sort|topk|silu|gelu|shuffle|sum|_sum|reduce|prepare|convert|interleave|swizzle|is_|has_|get_"
+    r"|workspace|available|config|_type|version|register|reorder|repack|copy|count|index|tune|create|empty|Info$",
+    re.IGNORECASE,
+)
+
+
+def root(event: Event) -> str:
+    """The package a call goes to; what is called through PyTorch's operators counts as its owner's."""
+    parts = event.name.split(".")
+    return parts[2] if parts[:2] == ["torch", "ops"] and len(parts) > 2 else parts[0]
+
+
+def is_foreign(event: Event) -> bool:
+    """Whether a call leaves the engine and PyTorch, or is a kernel of the engine's own that a compiler gets."""
+    if event.kind == "kernel":
+        return True
+    name = root(event)
+    return event.kind == "call" and name not in _PLUMBING and name not in sys.stdlib_module_names and bool(name)
+
+
+def working(events: Iterable[Event]) -> list[Event]:
+    """The calls that do the work, best evidence first: whole layers, then products; those that are certain first."""
+    found = [event for event in events if is_foreign(event) and not _is_helper(event)]
+    whole = [event for event in found if _WHOLE.search(_bare(event))]
+    product = [event for event in found if _PRODUCT.search(_bare(event)) and event not in whole]
+    for group in (whole, product, found):
+        certain = [event for event in group if event.certain]
+        if certain:
+            return certain
+    return whole or product or found
+
+
+def _is_helper(event: Event) -> bool:
+    return _HELPER.search(_bare(event)) is not None
+
+
+def _bare(event: Event) -> str:
+    return event.name.rpartition(".")[2]
+
+
+def destination(event: Event) -> str:
+    """What runs, as a reader knows it: the symbol that does a whole layer, else the function that strings it together.
+
+    A product (`cutlass_fp4_group_mm`) is one of several in a function of the engine's, and that is what gets a name.
+    """
+    if event.kind == "kernel" or _WHOLE.search(_bare(event)):
+        return event.name
+    holder = event.function
+    last = holder.rpartition(".")[2]
+    return event.name if not holder or last in ("apply", "forward", "run", "__call__", "<lambda>") else holder
+
+
+def provider(event: Event) -> str:
+    return "Triton" if event.kind == "kernel" else root(event)

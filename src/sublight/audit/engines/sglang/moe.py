@@ -1,0 +1,203 @@
+"""Routes of the experts' backends: from `--moe-runner-backend` to the kernel that runs."""
+
+import re
+
+from sublight.audit.engines.base import Route
+from sublight.audit.engines.sglang import kernels, story
+from sublight.audit.engines.sglang.arguments import Launch, Settled, launch
+from sublight.audit.engines.sglang.experts import ExpertsWalk, Stage, Way
+from sublight.audit.ladder import Answer, Proof
+from sublight.audit.source.events import Event
+from sublight.audit.source.tree import Sources
+from sublight.audit.source.values import Class, Unknown, Value
+from sublight.audit.target import Target
+
+OPTIONS = frozenset(("moe_runner_backend", "moe_a2a_backend"))
+_ENUM = "sglang.srt.layers.moe.utils.MoeRunnerBackend"
+# Words of a name that say nothing about which kernel it is.
+_LOOSE = frozenset(("experimental", "sgl", "routed", "kernel", "kernels", "auto", "ops", "lora"))
+_OTHER_A2A = ("deepep", "flashinfer")
+
+
+def route(sources: Sources, name: str, target: Target) -> Route:
+    """Where asking for a backend leads."""
+    if target.shape is None:
+        return Route(answer=Answer.NOT_KNOWN, why="the model has no experts")
+    begun = launch(sources, target, OPTIONS)
+    found = _walked(begun, name, target.a2a)
+    if found.answer is Answer.FAIL and target.a2a == "none" and found.destination and name != "auto":
+        return _with_other_layout(begun, name, found)
+    return found
+
+
+def _with_other_layout(begun: Launch, name: str, found: Route) -> Route:
+    """A name that leads elsewhere may be right with another all-to-all: then that is the thing to try."""
+    import msgspec
+
+    for a2a in _OTHER_A2A:
+        other = _walked(begun, name, a2a)
+        if other.answer is Answer.PASS:
+            runs = other.destination.rpartition(".")[2]
+            return msgspec.structs.replace(found, hint=f"--moe-a2a-backend {a2a}: there {runs} runs")
+    return found
+
+
+def _walked(begun: Launch, name: str, a2a: str) -> Route:
+    settled = begun.settle({"moe_runner_backend": name, "moe_a2a_backend": a2a})
+    if settled.reason:
+        return Route(answer=Answer.NOT_KNOWN, why=f"the arguments could not be followed: {settled.reason}")
+    if settled.refused is not None:
+        return story.refused(settled.refused, "the arguments are checked")
+    way = ExpertsWalk(begun.walk, begun.target, settled.values).follow()
+    return _told(begun, name, settled, way)
+
+
+def _told(begun: Launch, name: str, settled: Settled, way: Way) -> Route:
+    last = way.last
+    if way.reason or last is None:
+        return Route(answer=Answer.NOT_KNOWN, why=way.reason or "nothing could be walked")
+    events = [event for stage in way.stages for event in stage.outcome.events]
+    if last.outcome.refusal is not None:
+        return story.refused(last.outcome, last.name, [e for s in way.stages[:-1] for e in s.outcome.events])
+    asked = settled.values.get("moe_runner_backend", name)
+    rewritten = _rewritten(name, asked, settled)
+    working = kernels.working(last.outcome.events)
+    if not working:
+        return Route(answer=Answer.NOT_KNOWN, why="the layer's call was followed and no kernel was seen in it",
+                     proofs=rewritten, gates=story.gates(events))  # fmt: skip
+    return _judged(begun, name, asked, way, working, rewritten)
+
+
+def _rewritten(name: str, asked: Value, settled: Settled) -> tuple[Proof, ...]:
+    """The lines that changed the option, where it was changed."""
+    if asked == name or not isinstance(asked, str):
+        return ()
+    lines = [
+        story.proof(event, event.module.line(event.line))
+        for outcome in settled.outcomes
+        for event in outcome.events
+        if event.kind in ("write", "call", "branch") and "moe_runner_backend" in event.module.line(event.line)
+        and f'"{asked}"' in event.module.line(event.line)
+    ]  # fmt: skip
+    return tuple(dict.fromkeys(lines))[-2:]
+
+
+def _judged(
+    begun: Launch, name: str, asked: Value, way: Way, working: list[Event], rewritten: tuple[Proof, ...]
+) -> Route:
+    assert way.last is not None
+    events = [event for stage in way.stages for event in stage.outcome.events]
+    ends = list(dict.fromkeys(kernels.destination(event) for event in working))
+    chosen = working[0]
+    end = kernels.destination(chosen)
+    spelled = _spellings(begun, name)
+    branches = [event for event in _choices(way) if event.outcome is True and _names(event.text, spelled)]
+    fits = name == "auto" or _alike(name, chosen) or bool(branches)
+    answer = Answer.PASS if fits else Answer.FAIL
+    if not chosen.certain and len(ends) > 1 and not all(_alike(name, event) for event in working):
+        answer = Answer.NOT_KNOWN
+    proofs = (*rewritten, *_followed(way, chosen))
+    used = story.used_packages(way.last.outcome.events)
+    return Route(
+        answer=answer,
+        why=_why(name, asked, answer, chosen, ends),
+        destination=end,
+        proofs=proofs,
+        needs=story.needs(events, used),
+        gates=story.gates(events),
+        hint="" if answer is Answer.PASS else "another name: this one does not lead to a kernel of its own here",
+    )
+
+
+def _why(name: str, asked: Value, answer: Answer, chosen: Event, ends: list[str]) -> str:
+    runs = kernels.destination(chosen).rpartition(".")[2]
+    by = kernels.provider(chosen)
+    also = f" ({by})" if by.lower() not in runs.lower() else ""
+    if answer is Answer.NOT_KNOWN:
+        condition = " and ".join(each.text for each in chosen.conditions[-2:])
+        listed = ", ".join(end.rpartition(".")[2] for end in ends[:4])
+        return f"one of {listed} runs, depending on something that could not be worked out: {condition}"
+    changed = f"rewritten to {asked}, " if isinstance(asked, str) and asked != name else ""
+    if answer is Answer.PASS:
+        return f"{changed}{runs}{also} runs"
+    return f"accepted, but {changed}{runs}{also} runs: no branch on the way to it asks for {name}"
+
+
+def _choices(way: Way) -> list[Event]:
+    """Decisions that lead to the kernel: those of the call itself, and of the runner that it goes through."""
+    assert way.last is not None
+    found = [event for event in way.last.outcome.events if event.kind == "branch"]
+    if any(event.name.endswith("Runner.run") for event in way.last.outcome.events if event.kind == "call"):
+        found += [
+            event
+            for stage in way.stages[:-1]
+            for event in stage.outcome.events
+            if event.kind == "branch" and "Runner." in event.function
+        ]
+    return found
+
+
+def _spellings(begun: Launch, name: str) -> list[str]:
+    """A name as code may spell it: its value, and its member of the enumeration."""
+    enum = begun.walk.name(_ENUM)
+    members = enum.members.values() if isinstance(enum, Class) else ()
+    return [name, *(member.name.lower() for member in members if member.value == name and member.name.lower() != name)]
+
+
+def _names(text: str, spelled: list[str]) -> bool:
+    return any(
+        re.search(rf"(?<![a-z0-9]){re.escape(each)}(?![a-z0-9_]|_[a-z])", text.lower()) for each in spelled
+    ) or any(re.search(rf"(?:is|enable|use)_{re.escape(each)}(?:_moe)?\b", text.lower()) for each in spelled)
+
+
+def _alike(name: str, event: Event) -> bool:
+    """Whether a kernel's own name says that it is the backend's: every word of it, and the same provider."""
+    where = _squeezed(kernels.destination(event) + event.name)
+    words = [word for word in name.split("_") if word not in _LOOSE]
+    same = ("flashinfer" in where) == ("flashinfer" in words)
+    return bool(words) and same and all(_squeezed(word) in where for word in words)
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _followed(way: Way, chosen: Event) -> tuple[Proof, ...]:
+    """The lines to the kernel: what the quantisation method decides, the import of what it calls, the call."""
+    assert way.last is not None
+    events = list(way.last.outcome.events)
+    method = _deciding(events, chosen)
+    upto = events[: events.index(chosen)]
+    lines: list[Proof] = []
+    for stage in way.stages[:-1]:
+        lines += _runner_lines(stage)
+    for event in upto:
+        if event.kind == "branch" and event.certain and event.function == method:
+            lines.append(story.proof(event))
+    holder = kernels.destination(chosen)
+    for event in upto:
+        if (event.kind == "import" and event.name in (holder, chosen.name)) or (
+            event.kind == "call" and event.name == holder
+        ):
+            lines.append(story.proof(event))
+    lines.append(story.proof(chosen))
+    return tuple(dict.fromkeys(lines))[-story.PROOFS_AT_MOST :]
+
+
+def _runner_lines(stage: Stage) -> list[Proof]:
+    return [
+        story.proof(event)
+        for event in stage.outcome.events
+        if event.kind == "branch" and event.outcome is True and "Runner.__init__" in event.function
+    ]
+
+
+def _deciding(events: list[Event], chosen: Event) -> str:
+    """The function that decides which kernel is called: `apply` of the quantisation method where the way passes it."""
+    named = [event.name for event in events if event.kind == "call" and ".apply" in event.name]
+    own = [name for name in named if "quantization" in name]
+    return (own or named or [chosen.function])[0]
+
+
+def unknown(value: Value) -> bool:
+    return isinstance(value, Unknown)

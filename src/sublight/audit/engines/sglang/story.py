@@ -1,0 +1,111 @@
+"""Stories: what was walked, told as an answer with its lines, its needs, and the conditions on the card it met."""
+
+import re
+import sys
+from collections.abc import Iterable
+
+from sublight.audit.engines.base import Gate, Need, Route
+from sublight.audit.engines.sglang import kernels
+from sublight.audit.ladder import Answer, Proof
+from sublight.audit.source.evaluate import Outcome
+from sublight.audit.source.events import Event
+
+_CARD = re.compile(
+    r"is_sm\d+|sm\d+_supported|blackwell|hopper|capability|device_sm|is_ampere|\bmajor\b|sm_version|compute_cap|"
+    r"cuda_12|is_cuda\b",
+    re.IGNORECASE,
+)
+_ADVICE = re.compile(r"(?:[Uu]se|[Ss]et|[Tt]ry|[Rr]emove|[Pp]ass|requires?)\s+[^.]*?(--?[\w-]+(?:[ =][\w'-]+)?)")
+PROOFS_AT_MOST = 12
+
+
+def proof(event: Event, text: str = "") -> Proof:
+    shown = text or event.text
+    if event.kind == "branch":
+        shown = f"{event.text} is {event.outcome}" if event.outcome is not None else f"{event.text} (not known)"
+    return Proof("source", event.where, shown)
+
+
+def gates(events: Iterable[Event]) -> tuple[Gate, ...]:
+    """Conditions on the card that the way met. One that refuses is a failure; one that was passed is a pass."""
+    found: dict[str, Gate] = {}
+    events = list(events)
+    for at, event in enumerate(events):
+        if event.kind not in ("branch", "assert") or not _CARD.search(event.text):
+            continue
+        refused = event.outcome is True and _raises_next(events, at)
+        if event.kind == "assert":
+            refused = event.outcome is False
+        elif not refused and not event.text.startswith("not "):
+            continue  # it only chooses a way
+        answer = Answer.NOT_KNOWN if event.outcome is None else Answer.FAIL if refused else Answer.PASS
+        found.setdefault(event.where, Gate(answer, event.text, proof(event)))
+    return tuple(found.values())
+
+
+def _raises_next(events: list[Event], at: int) -> bool:
+    return at + 1 < len(events) and events[at + 1].kind == "raise"
+
+
+def needs(events: Iterable[Event], roots: frozenset[str]) -> tuple[Need, ...]:
+    """What the way imports from these packages."""
+    found: dict[str, Need] = {}
+    for event in events:
+        if event.kind != "import" or event.name.partition(".")[0] not in roots:
+            continue
+        only_if = " and ".join(condition.text for condition in event.conditions)
+        found.setdefault(
+            event.name, Need(event.name, event.where, event.how, event.on_failure or "ImportError", only_if)
+        )
+    return tuple(found.values())
+
+
+def used_packages(events: Iterable[Event]) -> frozenset[str]:
+    """Packages outside whose symbols the way calls."""
+    names = {kernels.root(event) for event in events if event.kind == "call" and kernels.is_foreign(event)}
+    return frozenset(name for name in names if name not in sys.stdlib_module_names)
+
+
+def refused(outcome: Outcome, stage: str, before: Iterable[Event] = ()) -> Route:
+    """The engine says no: where, and in its own words."""
+    at = outcome.refused_at
+    failure = outcome.refusal
+    said = failure.message if failure is not None else ""
+    kind = failure.kind.rpartition(".")[2] if failure is not None else ""
+    if at is None:  # an operation of Python's own failed; what was read was not enough
+        return Route(
+            answer=Answer.NOT_KNOWN, why=f"the walk ends in {kind} ({said}) when {stage}, which the engine may not"
+        )
+    events = [*before, *outcome.events]
+    cause = _cause(list(outcome.events), at)
+    proofs = [proof(event) for event in cause] + [proof(at)]
+    why = f"refused when {stage}: {_shortened(said) or kind}"
+    return Route(
+        answer=Answer.FAIL,
+        why=why,
+        proofs=tuple(proofs),
+        gates=gates(events),
+        hint=advice(said) or "another backend, layout or checkpoint format: the line above says what it accepts",
+    )
+
+
+def _cause(events: list[Event], at: Event) -> list[Event]:
+    """The condition right before a refusal, in the same function."""
+    place = events.index(at)
+    for event in reversed(events[:place]):
+        if event.kind in ("branch", "assert") and event.function == at.function:
+            return [event]
+    return []
+
+
+def _shortened(text: str, at_most: int = 240) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= at_most else flat[: at_most - 3] + "..."
+
+
+def advice(message: str) -> str:
+    """What the engine's own message says to do instead, "" when it says nothing of the kind."""
+    for sentence in re.split(r"(?<=[.!])\s+", " ".join(message.split())):
+        if _ADVICE.search(sentence) or re.match(r"(Please )?[Uu]se ", sentence):
+            return sentence.rstrip(".")
+    return ""
