@@ -10,7 +10,7 @@ from sublight.kernels.numerics.formats import FP8_BLOCK, MXFP4, NVFP4
 from sublight.kernels.numerics.gate_up import Order, reorder
 from sublight.kernels.numerics.quantised import GlobalScale, Quantised
 from sublight.kernels.problem import Activation
-from sublight.kernels.reference import Experts, InputScales, moe_forward, requantised
+from sublight.kernels.reference import Experts, InputScales, exact_products, moe_forward, requantised
 from tests.torch.layers import act, decoded, experts_of, layer_by_loops, normal, routing
 
 FP32_ROUNDING = 2e-6
@@ -161,12 +161,23 @@ def test_ids_and_weights_have_to_fit() -> None:
         moe_forward(normal(3, 64), torch.zeros(3, 2, dtype=torch.int32), torch.ones(3, 1), Experts(w13, w2))
 
 
-def test_a_process_that_allows_tf32_keeps_its_setting() -> None:
-    torch.set_float32_matmul_precision("high")
+@pytest.mark.parametrize("legacy", [True, False])
+def test_a_process_that_allows_tf32_keeps_its_setting(legacy: bool) -> None:
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    before = [backend.fp32_precision for backend in backends]
     try:
+        if legacy:
+            torch.set_float32_matmul_precision("high")
+        else:
+            torch.backends.cuda.matmul.fp32_precision = "tf32"
         w13, w2 = experts_of(NVFP4, 2, 64, 32)
         ids, weights = routing(2, 2, 1)
+        with exact_products():
+            assert [backend.fp32_precision for backend in backends] == ["ieee", "ieee"]
         moe_forward(normal(2, 64), ids, weights, Experts(w13, w2))
-        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
     finally:
-        torch.set_float32_matmul_precision("highest")
+        if legacy:
+            torch.set_float32_matmul_precision("highest")
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision

@@ -5,7 +5,7 @@ kernel's own arithmetic and nothing of the quantisation. Weights are dequantised
 fp32 would not fit beside the layer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -102,6 +102,15 @@ def moe_forward(
     return out
 
 
+def layer(experts: Experts) -> Callable[[Tensor, Tensor, Tensor, Tensor], None]:
+    """The oracle as a prepared layer: (x, ids, weights, out), rounded once at the end."""
+
+    def run(x: Tensor, ids: Tensor, weights: Tensor, out: Tensor) -> None:
+        out.copy_(moe_forward(x, ids, weights, experts))
+
+    return run
+
+
 def expert_forward(x: Tensor, experts: Experts, number: int, input_scales: InputScales | None = None) -> Tensor:
     """fp32 [tokens, hidden]: one expert over the tokens sent to it."""
     if input_scales is not None:
@@ -131,10 +140,16 @@ def _plain(matrices: Quantised | Tensor, number: int) -> Tensor:
 
 @contextmanager
 def exact_products() -> Iterator[None]:
-    """fp32 products in fp32: a process that allows TF32 would make the oracle as coarse as what it judges."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    """fp32 products in fp32: a process that allows TF32 would make the oracle as coarse as what it judges.
+
+    Set per backend, because torch refuses to read its one setting for all where an engine has set them so.
+    """
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
+    before = [backend.fp32_precision for backend in backends]
+    for backend in backends:
+        backend.fp32_precision = "ieee"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision
