@@ -120,7 +120,7 @@ def _elements(sources: Sources, module: Module, nodes: list[ast.expr], deep: int
 def _member(sources: Sources, module: Module, node: ast.Attribute, deep: int) -> list[Listed]:
     """`Names.MEMBER.value` or `Names.MEMBER`, on the line where it is used."""
     inner = node.value if node.attr == "value" and isinstance(node.value, ast.Attribute) else node
-    if not isinstance(inner, ast.Attribute) or not isinstance(inner.value, ast.Name):
+    if not isinstance(inner.value, ast.Name):
         return []
     cls = _class(sources, module, inner.value.id, deep - 1)
     if cls is None:

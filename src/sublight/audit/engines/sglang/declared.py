@@ -65,13 +65,12 @@ def declared(sources: Sources, area: str) -> tuple[Declaration, ...]:
 def _declaration(spec: Area, name: str, accepted: list[Listed] | None, own: list[Listed] | None) -> Declaration:
     here = [each for each in accepted or [] if each.value == name]
     there = [each for each in own or [] if each.value == name]
+    kept_in = "registry" if spec.registry[0] else "enumeration"
     note = ""
     if accepted is not None and not here:
-        note = f"only in the engine's own {'registry' if spec.registry[0] else 'enumeration'}, {flag(spec.name)} refuses it"
+        note = f"only in the engine's own {kept_in}, {flag(spec.name)} refuses it"
     elif own is not None and not there:
-        note = (
-            f"only on the command line, the engine's own {'registry' if spec.registry[0] else 'enumeration'} lacks it"
-        )
+        note = f"only on the command line, the engine's own {kept_in} lacks it"
     proofs = tuple(Proof("source", each.where, each.text) for each in [*here, *there])
     selectable = None if accepted is None else bool(here)
     return Declaration(

@@ -49,6 +49,8 @@ class _Lost(Exception):  # noqa: N818
 class ExpertsWalk:
     """Walks one launch. `values` are the settled arguments."""
 
+    CALLED = "the layer is called"
+
     def __init__(self, walk: Evaluator, target: Target, values: Mapping[str, Value]) -> None:
         self.walk = walk
         self.target = target
@@ -153,7 +155,7 @@ class ExpertsWalk:
 
     def _forward(self, layer: Instance) -> None:
         hidden, chosen = Unknown("activations", solid=True), Unknown("the experts chosen", solid=True)
-        self._step("the layer is called", self.walk.call_method(layer, "forward", [hidden, chosen]))
+        self._step(self.CALLED, self.walk.call_method(layer, "forward", [hidden, chosen]))
 
 
 def _bags(walk: Evaluator, values: Mapping[str, Value]) -> dict[str, Instance]:

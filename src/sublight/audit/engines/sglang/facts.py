@@ -17,8 +17,8 @@ REGISTERS = frozenset(
     ("register_fused_func", "register_pre_permute", "register_post_permute", "register_attention_backend",
      "register_model_override", "register_model_override_predicate", "_register_for", "register_post_process")
 )  # fmt: skip
-# They look through every declaration for what a plugin may not do, and decide nothing.
-_OPAQUE = frozenset(("validate_declarations", "set_weight_attrs"))
+# These decide nothing: one checks what plugins declared, one marks parameters, one compiles a kernel.
+_OPAQUE = frozenset(("validate_declarations", "set_weight_attrs", "load_jit"))
 _GROUPS = ("get_tp_group", "get_moe_ep_group", "get_moe_tp_group", "get_attention_tp_group", "get_world_group",
            "get_pp_group", "get_attn_tp_group")  # fmt: skip
 

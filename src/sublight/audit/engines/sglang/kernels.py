@@ -11,7 +11,7 @@ _PLUMBING = frozenset(("torch", "numpy", "sglang", "builtins", "typing", "super"
 _WHOLE = re.compile(r"moe|experts|mega", re.IGNORECASE)
 _PRODUCT = re.compile(r"gemm|_mm|mm_|grouped|matmul|marlin|mla|attention|attn|mha", re.IGNORECASE)
 _HELPER = re.compile(
-    r"quant|permut|align|sort|topk|silu|gelu|shuffle|sum|_sum|reduce|prepare|convert|interleave|swizzle|is_|has_|get_"
+    r"quant|permut|align|sort|topk|silu|gelu|shuffle|sum$|_sum|reduce|prepare|convert|interleave|swizzle|is_|has_|get_"
     r"|workspace|available|config|_type|version|register|reorder|repack|copy|count|index|tune|create|empty|Info$",
     re.IGNORECASE,
 )
@@ -32,15 +32,30 @@ def is_foreign(event: Event) -> bool:
 
 
 def working(events: Iterable[Event]) -> list[Event]:
-    """The calls that do the work, best evidence first: whole layers, then products; those that are certain first."""
-    found = [event for event in events if is_foreign(event) and not _is_helper(event)]
-    whole = [event for event in found if _WHOLE.search(_bare(event))]
-    product = [event for event in found if _PRODUCT.search(_bare(event)) and event not in whole]
-    for group in (whole, product, found):
-        certain = [event for event in group if event.certain]
-        if certain:
-            return certain
-    return whole or product or found
+    """The calls that do the work: of whole layers, else products; those that happen for certain, if there are any.
+
+    A kernel that the engine compiles when it runs is called through something no reading can follow; then it is the
+    innermost function of the engine's own that is named after the work.
+    """
+    events = list(events)
+    for candidates in ([event for event in events if is_foreign(event)], _own(events)):
+        found = [event for event in candidates if not _is_helper(event)]
+        whole = [event for event in found if _WHOLE.search(_bare(event))]
+        product = [event for event in found if _PRODUCT.search(_bare(event)) and event not in whole]
+        for group in (whole, product):
+            if group:
+                return [event for event in group if event.certain] or group
+    return []
+
+
+def _own(events: list[Event]) -> list[Event]:
+    """Calls of the engine's own functions, the innermost first."""
+    own = [event for event in events if event.kind == "call" and root(event) == "sglang" and not _is_method(event)]
+    return sorted(own, key=lambda event: -event.depth)
+
+
+def _is_method(event: Event) -> bool:
+    return event.name.split(".")[-2][:1].isupper() or _bare(event)[:1].isupper()
 
 
 def _is_helper(event: Event) -> bool:
@@ -56,7 +71,7 @@ def destination(event: Event) -> str:
 
     A product (`cutlass_fp4_group_mm`) is one of several in a function of the engine's, and that is what gets a name.
     """
-    if event.kind == "kernel" or _WHOLE.search(_bare(event)):
+    if event.kind == "kernel" or _WHOLE.search(_bare(event)) or root(event) == "sglang":
         return event.name
     holder = event.function
     last = holder.rpartition(".")[2]
@@ -64,4 +79,4 @@ def destination(event: Event) -> str:
 
 
 def provider(event: Event) -> str:
-    return "Triton" if event.kind == "kernel" else root(event)
+    return "Triton" if event.kind == "kernel" else "the engine's own" if root(event) == "sglang" else root(event)

@@ -9,7 +9,7 @@ from sublight.audit.engines.sglang.experts import ExpertsWalk, Stage, Way
 from sublight.audit.ladder import Answer, Proof
 from sublight.audit.source.events import Event
 from sublight.audit.source.tree import Sources
-from sublight.audit.source.values import Class, Unknown, Value
+from sublight.audit.source.values import Class, Value
 from sublight.audit.target import Target
 
 OPTIONS = frozenset(("moe_runner_backend", "moe_a2a_backend"))
@@ -49,14 +49,18 @@ def _walked(begun: Launch, name: str, a2a: str) -> Route:
     if settled.refused is not None:
         return story.refused(settled.refused, "the arguments are checked")
     way = ExpertsWalk(begun.walk, begun.target, settled.values).follow()
-    return _told(begun, name, settled, way)
+    return _told(begun, name, a2a, settled, way)
 
 
-def _told(begun: Launch, name: str, settled: Settled, way: Way) -> Route:
+def _told(begun: Launch, name: str, asked_a2a: str, settled: Settled, way: Way) -> Route:
     last = way.last
     if way.reason or last is None:
         return Route(answer=Answer.NOT_KNOWN, why=way.reason or "nothing could be walked")
     events = [event for stage in way.stages for event in stage.outcome.events]
+    a2a = settled.values.get("moe_a2a_backend")
+    if last.outcome.refusal is not None and last.name == ExpertsWalk.CALLED and a2a != asked_a2a:
+        why = f"all-to-all becomes {a2a}, with which the model's own code calls the experts; that is not followed"
+        return Route(answer=Answer.NOT_KNOWN, why=why, gates=story.gates(events))
     if last.outcome.refusal is not None:
         return story.refused(last.outcome, last.name, [e for s in way.stages[:-1] for e in s.outcome.events])
     asked = settled.values.get("moe_runner_backend", name)
@@ -87,6 +91,7 @@ def _judged(
 ) -> Route:
     assert way.last is not None
     events = [event for stage in way.stages for event in stage.outcome.events]
+    working = sorted(working, key=lambda event: (not _alike(name, event), len(event.name)))
     ends = list(dict.fromkeys(kernels.destination(event) for event in working))
     chosen = working[0]
     end = kernels.destination(chosen)
@@ -94,7 +99,8 @@ def _judged(
     branches = [event for event in _choices(way) if event.outcome is True and _names(event.text, spelled)]
     fits = name == "auto" or _alike(name, chosen) or bool(branches)
     answer = Answer.PASS if fits else Answer.FAIL
-    if not chosen.certain and len(ends) > 1 and not all(_alike(name, event) for event in working):
+    same = name == "auto" or all(_alike(name, event) for event in working)
+    if not chosen.certain and len(ends) > 1 and not same:
         answer = Answer.NOT_KNOWN
     proofs = (*rewritten, *_followed(way, chosen))
     used = story.used_packages(way.last.outcome.events)
@@ -119,6 +125,7 @@ def _why(name: str, asked: Value, answer: Answer, chosen: Event, ends: list[str]
         return f"one of {listed} runs, depending on something that could not be worked out: {condition}"
     changed = f"rewritten to {asked}, " if isinstance(asked, str) and asked != name else ""
     if answer is Answer.PASS:
+        runs = " or ".join(end.rpartition(".")[2] for end in ends[:3]) if not chosen.certain else runs
         return f"{changed}{runs}{also} runs"
     return f"accepted, but {changed}{runs}{also} runs: no branch on the way to it asks for {name}"
 
@@ -145,9 +152,12 @@ def _spellings(begun: Launch, name: str) -> list[str]:
 
 
 def _names(text: str, spelled: list[str]) -> bool:
+    said = text.lower()
     return any(
-        re.search(rf"(?<![a-z0-9]){re.escape(each)}(?![a-z0-9_]|_[a-z])", text.lower()) for each in spelled
-    ) or any(re.search(rf"(?:is|enable|use)_{re.escape(each)}(?:_moe)?\b", text.lower()) for each in spelled)
+        re.search(rf"(?<![a-z0-9_]){re.escape(each)}(?![a-z0-9_])", said)
+        or re.search(rf"(?:is|enable|use)_{re.escape(each)}(?:_moe)?\b", said)
+        for each in spelled
+    )
 
 
 def _alike(name: str, event: Event) -> bool:
@@ -197,7 +207,3 @@ def _deciding(events: list[Event], chosen: Event) -> str:
     named = [event.name for event in events if event.kind == "call" and ".apply" in event.name]
     own = [name for name in named if "quantization" in name]
     return (own or named or [chosen.function])[0]
-
-
-def unknown(value: Value) -> bool:
-    return isinstance(value, Unknown)
