@@ -4,7 +4,7 @@ import pytest
 
 from sublight.errors import UsageError
 from sublight.facts.model import read_model
-from sublight.kernels.alignment import ALIGNMENTS, rank_widths
+from sublight.kernels.alignment import ALIGNMENTS, rank_widths, widths_by_backend
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,36 @@ def test_groups_of_32_split_earlier() -> None:
 
 
 def test_steps_by_backend() -> None:
-    steps = {name: (a.step(gated=True), a.step(gated=False), a.hidden, a.pads) for name, a in ALIGNMENTS.items()}
-    assert steps["marlin"] == (64, 64, 128, True)
-    assert steps["flashinfer_trtllm"] == (64, 128, 256, True)
-    assert steps["sublight"] == (64, 64, 64, False)
+    steps = {name: (a.step(6144), a.step(6144, gated=False), a.hidden, a.pads) for name, a in ALIGNMENTS.items()}
+    assert steps == {
+        "marlin": (64, 64, 128, True),
+        "flashinfer_trtllm": (64, 128, 256, True),
+        "flashinfer_cutedsl": (64, 128, 256, True),
+        "grouped_gemm_nt_masked": (32, 32, 32, False),
+        "sublight": (64, 64, 64, False),
+    }
     assert all(a.source for a in ALIGNMENTS.values())
-    # Nemotron has no gate: the same rank pads further there.
-    assert [row.padded for row in rank_widths(1856, 16, (2,), step=ALIGNMENTS["flashinfer_trtllm"].step(False))] == [
-        1024
-    ]
+
+
+def test_a_hidden_size_of_half_a_tile_is_made_up_for_by_the_width() -> None:
+    marlin = ALIGNMENTS["marlin"]
+    assert (marlin.step(2880), marlin.step(2688)) == (128, 64)  # 22.5 and 21 tiles of 128
+    assert (marlin.padded_hidden(2880), marlin.padded_hidden(2900)) == (2880, 2944)
+    assert ALIGNMENTS["flashinfer_trtllm"].padded_hidden(2688) == 2816
+
+
+def test_one_layer_by_backend() -> None:
+    # No gate, so that the rows of w13 are the width itself.
+    rows = widths_by_backend(1856, 2688, 16, (2, 4), gated=False)
+    assert {name: [row.padded for row in found] for name, found in rows.items()} == {
+        "marlin": [960, 512],
+        "flashinfer_trtllm": [1024, 512],
+        "flashinfer_cutedsl": [1024, 512],
+        "grouped_gemm_nt_masked": [928, 480],
+        "sublight": [960, 512],
+    }
+    assert rows["marlin"][1].extra_bytes(2688, 4.5, gated=False) == 48 * 2688 * 2 * 4.5 / 8
+    assert rows["grouped_gemm_nt_masked"][0].extra_bytes(2688, 4.5) == 0
 
 
 def test_sizes_below_one_are_refused() -> None:

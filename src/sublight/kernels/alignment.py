@@ -16,6 +16,8 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         width, width_ungated: steps of an expert's channels on a rank; with a gate, w13 has twice as many rows.
         hidden: steps of the layer's channels.
+        width_beside_half: the step of the width where the layer's channels are whole steps and a half, which it makes up
+            for; 0 where that is not taken.
         pads: the engine pads by itself; otherwise it refuses.
         source: where that is written.
     """
@@ -26,9 +28,18 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     hidden: int
     pads: bool
     source: str
+    width_beside_half: int = 0
 
-    def step(self, gated: bool) -> int:
+    def step(self, hidden_size: int, *, gated: bool = True) -> int:
+        """What has to divide the width of an expert beside this hidden size."""
+        if self.width_beside_half and hidden_size % self.hidden == self.hidden // 2:
+            return self.width_beside_half
         return self.width if gated else self.width_ungated
+
+    def padded_hidden(self, hidden_size: int) -> int:
+        """The layer's channels as the backend reads them."""
+        step = self.hidden // 2 if self.width_beside_half else self.hidden
+        return -(-hidden_size // step) * step
 
 
 _VLLM = "vLLM 0.33.0, vllm/model_executor/layers/quantization/utils"
@@ -40,8 +51,9 @@ ALIGNMENTS = {
             width=64,
             width_ungated=64,
             hidden=128,
+            width_beside_half=128,
             pads=True,
-            source=f"{_VLLM}/marlin_utils_fp4.py: a hidden size of 64 x odd takes a width of 128 instead",
+            source=f"{_VLLM}/marlin_utils_fp4.py: tiles of 128 x 64 or 64 x 128",
         ),
         Alignment(
             backend="flashinfer_trtllm",
@@ -99,12 +111,26 @@ class RankWidth(msgspec.Struct, frozen=True, kw_only=True):
         """Share of the expert's bytes that padding adds to every step."""
         return self.padded / self.width - 1
 
+    def extra_bytes(self, hidden_size: int, bits_per_value: float, *, gated: bool = True) -> float:
+        """What padding adds to reading one expert once: of w13's one or two halves and of w2."""
+        return (self.padded - self.width) * hidden_size * (3 if gated else 2) * bits_per_value / 8
+
     def __str__(self) -> str:
         if self.splits:
             return f"TP{self.ranks} {self.width:g} splits a group of {self.group} ({self.width / self.group:g} groups)"
         if self.padded == self.width:
             return f"TP{self.ranks} {self.width:g} ok"
         return f"TP{self.ranks} {self.width:g} -> {self.padded} (+{self.extra * 100:.1f} %)"
+
+
+def widths_by_backend(
+    width: int, hidden_size: int, group: int, ranks: tuple[int, ...] = (1, 2, 4, 8), *, gated: bool = True
+) -> dict[str, list[RankWidth]]:
+    """Each backend's row for each degree of tensor parallelism; whether it pads by itself, `ALIGNMENTS` says."""
+    return {
+        name: rank_widths(width, group, ranks, step=alignment.step(hidden_size, gated=gated))
+        for name, alignment in ALIGNMENTS.items()
+    }
 
 
 def rank_widths(width: int, group: int, ranks: tuple[int, ...] = (1, 2, 4, 8), step: int = 64) -> list[RankWidth]:
