@@ -81,9 +81,15 @@ class _Scope:
 
 
 class _Walk:
-    """One capability's way through the calls. `asked` maps each question to whether this capability passes."""
+    """One capability's way through the calls. `asked` maps each question to whether this capability passes.
 
-    def __init__(self, sources: Sources, capability: Capability) -> None:
+    Args:
+        inert: calls during which nobody looked at the card, and what they returned: shared by the walks of all cards.
+    """
+
+    def __init__(self, sources: Sources, capability: Capability, inert: dict[Any, Any] | None = None) -> None:
+        self.inert = {} if inert is None else inert
+        self.looks = 0  # at something that follows from the card
         self.sources = sources
         self.capability = capability
         self.asked: dict[Question, bool] = {}
@@ -107,9 +113,12 @@ class _Walk:
         if self.depth == 0:  # whoever calls from outside may give other values than the defaults
             names = {name: UNKNOWN if isinstance(value, Asked) else value for name, value in names.items()}
         key = (id(node), self.open == 0, tuple((name, _key(value)) for name, value in names.items()))
+        if key in self.inert:
+            return self.inert[key]
         if key in self.entered:
             return self.entered[key]
         self.entered[key] = UNKNOWN
+        looks = self.looks
         self.depth += 1
         opened = self.open
         try:
@@ -118,6 +127,8 @@ class _Walk:
             self.depth -= 1
             self.open = opened
         self.entered[key] = returned.value if isinstance(returned, _Returned) else Asked(None, False)
+        if self.looks == looks:
+            self.inert[key] = self.entered[key]
         return self.entered[key]
 
     def block(self, body: list[ast.stmt], scope: _Scope) -> "_Returned | None":
@@ -185,9 +196,11 @@ class _Walk:
         after, scope.names = scope.names, before
         second = self.block(node.orelse, scope)
         self.open -= 1
-        scope.names.update(
-            {name: UNKNOWN for name in after if _key(after[name]) != _key(scope.names.get(name, UNKNOWN))}
-        )
+        now = scope.names
+        for name, value in after.items():
+            other = now.get(name, UNKNOWN)
+            if value is not other and _key(value) != _key(other):
+                now[name] = UNKNOWN
         if first is not None and second is not None:
             return _Returned(UNKNOWN, first.raised and second.raised)
         if (first is not None and not first.raised) or (second is not None and not second.raised):
@@ -219,7 +232,10 @@ class _Walk:
             _bind(target, UNKNOWN if isinstance(node, ast.AugAssign) else value, scope)
 
     def value(self, node: ast.expr, scope: _Scope) -> Any:
-        return value_of(node, lambda name: self.named(name, scope), lambda item: self.other(item, scope))
+        found = value_of(node, lambda name: self.named(name, scope), lambda item: self.other(item, scope))
+        if isinstance(found, Asked) and found.card:
+            self.looks += 1
+        return found
 
     def named(self, name: str, scope: _Scope) -> Any:
         found = scope.find(name)
@@ -269,6 +285,7 @@ class _Walk:
             return Asked(self.capability, True)
         majors = keywords.get("supported_major_versions")
         if isinstance(majors, Asked) and isinstance(majors.value, list):
+            self.looks += 1
             text = f"supported_major_versions={majors.value}"
             self.ask(scope.module, node, text, "flags", self.capability[0] in majors.value)
             return UNKNOWN
@@ -383,8 +400,9 @@ def questions(
     """
     passing: dict[Question, list[Capability]] = {}
     refused: dict[Question, list[Capability]] = {}
+    inert: dict[Any, Any] = {}
     for capability in capabilities:
-        walk = _Walk(sources, capability)
+        walk = _Walk(sources, capability, inert)
         walk.apply(Reference(module, function), [], {})
         for question, passes in walk.asked.items():
             passing.setdefault(question, [])
@@ -392,3 +410,17 @@ def questions(
             (passing if passes else refused)[question].append(capability)
     for question, cards in passing.items():
         yield question, tuple(cards), tuple(refused[question])
+
+
+def constant(sources: Sources, module: Module, node: ast.expr) -> Any:
+    """What an expression of the module level comes to: `Asked` with its value, or `UNKNOWN`."""
+    return _Walk(sources, CAPABILITIES[0]).value(node, _Scope(module, {}))
+
+
+def answered(sources: Sources, module: Module, function: ast.AST, arguments: list[Any]) -> Any:
+    """What a function returns for these arguments (None: not known), as far as it is known; None when it is not."""
+    walk = _Walk(sources, CAPABILITIES[0])
+    given = [UNKNOWN if argument is None else Asked(argument, False) for argument in arguments]
+    walk.depth = 1  # a call from inside: what is given counts, and so do defaults
+    value = walk.enter(Reference(module, function), given, {})
+    return value.value if isinstance(value, Asked) else None

@@ -6,14 +6,24 @@ drops. Tests that cannot be told (an environment variable, a device) count as op
 """
 
 import ast
+import sys
 from collections.abc import Callable, Iterator
 
 import msgspec
 
 from sublight.audit.ladder import Proof
 from sublight.audit.source.dynamic import compiled, lazily_served
-from sublight.audit.source.outline import absolute, is_suppress, is_type_checking, outline, swallows_import_error
+from sublight.audit.source.outline import (
+    absolute,
+    bindings,
+    is_suppress,
+    is_type_checking,
+    outline,
+    swallows_import_error,
+)
 from sublight.audit.source.tree import Module, Sources
+
+_STEPS = 3  # imports followed inside a package for what a module needs
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -286,3 +296,32 @@ def explain(sources: Sources, dotted: str, available: Callable[[str], bool]) -> 
             return state.error
         return state.lost.get(parts[length])
     return None
+
+
+def outside(sources: Sources, dotted: str) -> dict[str, Proof]:
+    """Packages outside of `sources` that importing one module takes, with the line that asks for each.
+
+    Modules of its own that it imports are looked into, a few steps deep; what stands under a test or a guard may fail
+    and is left out, and so is the package's own `__init__`, which is a question about the package.
+    """
+    found: dict[str, Proof] = {}
+    seen: set[str] = set()
+    level = [dotted]
+    for _ in range(_STEPS):
+        following: list[str] = []
+        for name in level:
+            module = sources.module(name)
+            if module is None or name in seen:
+                continue
+            seen.add(name)
+            for binding in (item for bound in bindings(module).values() for item in bound):
+                if not binding.target or binding.guard or binding.conditions or binding.fallback:
+                    continue
+                top = binding.target.partition(".")[0]
+                if top in sources.roots:
+                    following += [binding.target, binding.target.rpartition(".")[0]]
+                elif top not in sys.stdlib_module_names:
+                    line = module.line(binding.node.lineno)
+                    found.setdefault(top, Proof("source", module.at(binding.node), line))
+        level = [name for name in following if name != dotted.partition(".")[0]]
+    return found

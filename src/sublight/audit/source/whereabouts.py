@@ -28,7 +28,7 @@ class Place(msgspec.Struct, frozen=True):
     proof: Proof
 
 
-def _modules(sources: Sources, package: str) -> list[str]:
+def modules(sources: Sources, package: str) -> list[str]:
     """Dotted names of the modules of a package, the shallow ones first; folders that are no packages are left out."""
     found: list[str] = []
     level = [package]
@@ -58,7 +58,7 @@ def _definitions(sources: Sources, modules: list[str], name: str) -> list[Place]
     pattern = re.compile(rf"^(?:[ \t]*)(?:async def|def|class)[ \t]+{name}\b|^{name}[ \t]*[:=]".encode(), re.MULTILINE)
     places = []
     for dotted in modules:
-        data = _bytes(sources, dotted)
+        data = read(sources, dotted)
         if data is None or name.encode() not in data or not pattern.search(data):
             continue
         module = sources.module(dotted)
@@ -71,7 +71,8 @@ def _definitions(sources: Sources, modules: list[str], name: str) -> list[Place]
     return places
 
 
-def _bytes(sources: Sources, dotted: str) -> bytes | None:
+def read(sources: Sources, dotted: str) -> bytes | None:
+    """The bytes of a module; None when there is none, or it is too large to be worth it."""
     root, relative = sources.roots[dotted.partition(".")[0]], dotted.replace(".", "/")
     for shown in (f"{relative}.py", f"{relative}/__init__.py"):
         data = sources.reader.read(f"{root}/{shown}")
@@ -129,11 +130,11 @@ def whereabouts(sources: Sources, resolution: Resolution) -> tuple[Place, ...]:
         return ()
     rest = resolution.asked.removeprefix(resolution.prefix).strip(".").split(".")
     package = resolution.asked.partition(".")[0]
-    modules = _modules(sources, package)
-    if places := _definitions(sources, modules, rest[-1]):
+    names = modules(sources, package)
+    if places := _definitions(sources, names, rest[-1]):
         return tuple(_nearest_first(places, resolution.prefix))
     found: list[Place] = []
-    for dotted in _alike([name for name in modules if name != package], resolution.prefix, rest[0]):
+    for dotted in _alike([name for name in names if name != package], resolution.prefix, rest[0]):
         if place := _module_place(sources, dotted):
             found += [place, *_exports(sources, dotted)]
     return tuple(found)
