@@ -6,8 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sublight.errors import RecordError
+from sublight.records import decode, encode
 from sublight.report import render
-from sublight.report.blocks import Document, EventRow, Mark, Timeline
+from sublight.report.blocks import Band, Document, EventRow, Mark, Timeline
 from sublight.report.check import check
 from sublight.report.views import stepline
 from sublight.report.views.stepline import step_timeline
@@ -16,7 +18,7 @@ from sublight.rows import ROWS
 from sublight.trace.analysis import Analysis, analyse
 from sublight.trace.kernels import Moment, StepEvents
 from sublight.trace.read import read_trace
-from tests.cli.decode import FLASH, NORM, STEP, STEP_US, kineto
+from tests.cli.decode import BETWEEN_US, FLASH, LAYER, NORM, STEP, STEP_US, kineto
 
 
 @pytest.fixture
@@ -34,13 +36,13 @@ def timeline(analysis: Analysis) -> Timeline:
 
 def with_events(analysis: Analysis, *moments: Moment, rows: tuple[str, ...] = ("norms",)) -> Analysis:
     lanes = tuple(f"stream {number}" for number in range(1 + max((moment.lane for moment in moments), default=0)))
-    return msgspec.structs.replace(analysis, events=StepEvents(lanes, rows, ("a", "b"), moments))
+    return msgspec.structs.replace(analysis, events=StepEvents(lanes, rows, ("a", "b"), moments), layers=None)
 
 
 def test_every_event_is_where_it_was_to_the_nanosecond(analysis: Analysis) -> None:
     block = timeline(analysis)
     assert (block.unit, block.span, block.lanes) == ("ms", STEP_US / 1e3, ("stream 7",))
-    assert block.title == f"The step on the GPU: {len(STEP)} events" and not block.marks and not block.caption
+    assert block.title == f"The step on the GPU: {len(STEP)} events" and not block.marks
     at, starts = 0.0, []
     for _, _, us, gap in STEP:
         starts.append(round(at / 1e3, 6))
@@ -52,6 +54,39 @@ def test_every_event_is_where_it_was_to_the_nanosecond(analysis: Analysis) -> No
     assert rows[0] == EventRow("norms", "norms and elementwise") and STEP[0][0] == NORM
     assert rows[1] == EventRow("unknown", "unknown", known=False)  # a product, without a model
     assert rows[2] == EventRow("attention", "attention core") and STEP[2][0] == FLASH
+
+
+def test_layers_are_bands(analysis: Analysis, tmp_path: Path) -> None:
+    """Without a model the products stay unknown, so that a layer is drawn from its attention on."""
+    block = timeline(analysis)
+    layer_us = sum(us + gap for _, _, us, gap in LAYER)
+    attention_us = sum(us + gap for _, _, us, gap in LAYER[:2])
+    end_us = STEP_US - BETWEEN_US
+    assert block.bands == (
+        Band(attention_us / 1e3, (attention_us + layer_us) / 1e3, "layer 0"),
+        Band((attention_us + layer_us) / 1e3, end_us / 1e3, "layer 1"),
+    )
+    assert block.caption == "2 layers, told by runs of attention."
+    document = Document("t", (block,))
+    assert "layer 1" in render(document, "html") and "told by runs of attention" in render(document, "markdown")
+    assert "┬" in render(document, "text", width=100, colour=False)
+
+
+def test_a_record_of_version_1_has_no_layers_and_still_loads(analysis: Analysis) -> None:
+    saved = json.loads(encode(analysis))
+    assert saved["version"] == 2 and decode(encode(analysis), {"trace": Analysis}) == analysis
+    del saved["record"]["layers"]
+    old = decode(json.dumps({**saved, "version": 1}).encode(), {"trace": Analysis})
+    assert isinstance(old, Analysis) and old == msgspec.structs.replace(analysis, layers=None)
+    assert timeline(old).bands == ()
+
+
+def test_layers_that_were_edited_are_refused(analysis: Analysis) -> None:
+    assert analysis.layers is not None
+    edited = msgspec.structs.replace(analysis.layers, starts_ns=analysis.layers.starts_ns[::-1])
+    data = encode(msgspec.structs.replace(analysis, layers=edited))
+    with pytest.raises(RecordError, match="its layers do not follow each other"):
+        decode(data, {"trace": Analysis})
 
 
 def test_rows_have_the_reports_order_whatever_the_step_has(analysis: Analysis) -> None:

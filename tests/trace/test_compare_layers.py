@@ -1,7 +1,8 @@
 """Layers of a step, counted on steps short enough to see."""
 
-from sublight.trace.labels import label
-from sublight.trace.layers import Layers, find_layers
+from sublight.trace.events import Trace
+from sublight.trace.labels import Labels, label
+from sublight.trace.layers import Layers, LayerTimes, find_layers, layer_times
 from sublight.trace.phases import Phase
 from sublight.trace.steps import Step
 
@@ -15,6 +16,7 @@ SAYS = {
     "cache": Said("kv-write", "compute", "attn.core", "vLLM"),
     "mamba": Said("state", "compute", "mamba.state", "Triton"),
     "gemm": Said("gemm", "compute", "attn.o", "cuBLAS"),
+    "product": Said("gemm", "compute", "", "cuBLAS"),
     "dense": Said("gemm", "compute", "mlp.dense", "cuBLAS"),
     "experts": Said("moe-gemm", "compute", "moe.experts", "Marlin"),
     "head": Said("gemm", "compute", "head", "cuBLAS"),
@@ -23,13 +25,21 @@ SAYS = {
 
 
 def layers(*names: str, device: int = 0) -> Layers | None:
+    return find_layers(*made(*names, device=device))
+
+
+def times(*names: str) -> LayerTimes | None:
+    return layer_times(*made(*names))
+
+
+def made(*names: str, device: int = 0) -> tuple[Trace, Step, Labels]:
     small = Small()
     for place, name in enumerate(names):
         small.run(10 * place, 5, name)
         small.run(10 * place, 5, "elsewhere", device=1)
     trace = small.trace()
     step = Step(0, 0, 10 * len(names), 0, len(trace.gpu), 0, Phase.DECODE, replayed=False, device=device)
-    return find_layers(trace, step, label(trace, lambda name: SAYS.get(name, Said("unknown", "unknown"))))
+    return trace, step, label(trace, lambda name: SAYS.get(name, Said("unknown", "unknown")))
 
 
 LAYER = ("norm", "gemm", "attention", "combine", "gemm")
@@ -73,3 +83,20 @@ def test_other_devices_do_not_count() -> None:
     found = layers(*LAYER, *LAYER, device=1)
     assert found is not None
     assert found.with_row == {"unknown": 10}
+
+
+def test_a_layer_is_drawn_from_the_end_of_the_mlp_before_it() -> None:
+    """Events are 10 apart and 5 long: the first layer begins with its first product, the others behind the experts."""
+    found = times("norm", *LAYER, "experts", "experts", *LAYER, "dense", *LAYER, "dense", "norm", "head")
+    assert found == LayerTimes((20, 80, 140), 195, "runs of attention")
+
+
+def test_a_layer_of_unknown_products_is_drawn_from_its_attention() -> None:
+    after = ("product", "product")
+    found = times("norm", "product", "attention", *after, "product", "attention", *after, "head")
+    assert found == LayerTimes((20, 60), 95, "runs of attention")
+
+
+def test_layers_without_attention_are_drawn_from_the_kernel_that_marks_them() -> None:
+    assert times(*["norm", "x", "x", "y"] * 3) == LayerTimes((0, 40, 80), 115, "kernels that come equally often")
+    assert times("norm", "gemm", "head") is None

@@ -17,6 +17,7 @@ PIECES = 600  # rectangles of the still picture, over all lanes
 WIDTH = 1000  # of the still picture, in its own units; it stretches to the page
 THIN = 1.0  # of these units: what can just be seen
 LONGEST = 30  # events in the table
+LONG = 120  # characters of a name in that table
 TICKS = 5
 
 
@@ -110,11 +111,16 @@ def longest(block: Timeline) -> Table:
             f"{events.duration[index]:,.{digits}f}",
             f"{events.start[index]:,.{digits}f}",
             block.lanes[events.lane[index]],
-            block.names[events.name[index]],
+            _cut(block.names[events.name[index]]),
         )
         for index in order
     )
     return Table(columns, tuple(Line(tuple(Cell(text) for text in line)) for line in lines))
+
+
+def _cut(name: str) -> str:
+    """Names of kernels can be pages long; whole ones are under the pointer, and in the data."""
+    return name if len(name) <= LONG else name[: LONG - 3] + "..."
 
 
 def decimals(block: Timeline) -> int:

@@ -1,6 +1,7 @@
 """Analysis: what one trace says of a step, as a record."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -12,6 +13,7 @@ from sublight.trace.compare import TraceComparison, compare
 from sublight.trace.events import Trace
 from sublight.trace.kernels import KernelTime, Moment, StepEvents, kernel_times, step_events
 from sublight.trace.labels import label
+from sublight.trace.layers import LayerTimes, layer_times
 from sublight.trace.oddities import oddities
 from sublight.trace.oddity import Oddity, Seen
 from sublight.trace.plan import Plan
@@ -46,10 +48,11 @@ class Analysis(Record, frozen=True, kw_only=True):
         unresolved: why products that share a kernel name could not be told apart; "" if they could.
         planned: whether a model was given for that.
         events: of the chosen step, for the timeline.
+        layers: of the chosen step, where something in it repeats; records of version 1 have none.
     """
 
     schema = "trace"
-    version = 1
+    version = 2
 
     source: TraceSource
     steps: Steps
@@ -62,6 +65,7 @@ class Analysis(Record, frozen=True, kw_only=True):
     unresolved: str
     planned: bool
     events: StepEvents
+    layers: LayerTimes | None = None
 
     def flaws(self) -> Iterator[str]:
         if not 0 <= self.chosen < len(self.steps.steps):
@@ -72,6 +76,9 @@ class Analysis(Record, frozen=True, kw_only=True):
             yield f"row {name} is there twice"
         if not all(_drawable(moment, self.events) for moment in self.events.moments):
             yield "an event lies before the step, or has a lane, a row or a name that is not in the record"
+        edges = (0, *self.layers.starts_ns, self.layers.end_ns, self.breakdown.wall_ns) if self.layers else ()
+        if any(later < sooner for sooner, later in pairwise(edges)):
+            yield "its layers do not follow each other within the step"
 
     @property
     def step(self) -> Step:
@@ -139,6 +146,7 @@ def analyse(trace: Trace, plan: Plan | None = None, *, step: int | None = None, 
         unresolved=unresolved,
         planned=plan is not None,
         events=step_events(trace, steps.steps[chosen], labels),
+        layers=layer_times(trace, steps.steps[chosen], labels),
     )
 
 

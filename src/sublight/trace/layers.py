@@ -4,6 +4,8 @@ Attention (or the mixer that stands for it) runs once a layer, and its kernels a
 run of them and the next is a layer, with its first products standing in the layer before. Where no attention is known,
 the kernels that come equally often as most others do mark the layers. A row that three layers of 78 have, such as a
 dense MLP, is counted by those three; what comes once a step, such as the lm_head, by one.
+
+To be drawn, a layer begins with the first event behind the MLP half of the layer before, where its kernels are known.
 """
 
 from collections import Counter
@@ -12,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from sublight.rows import ROWS, Group
 from sublight.trace.events import Kind, Trace
 from sublight.trace.labels import Labels
 from sublight.trace.refine import events_of
@@ -19,6 +22,15 @@ from sublight.trace.steps import Step
 
 _MIXERS = frozenset({"attn.core", "linear.state", "mamba.state"})
 _WORK, _PRODUCTS = ("attention", "state"), ("gemm", "moe-gemm")
+_MLP_HALF = frozenset({
+    *(row.id for row in ROWS.values() if row.group in (Group.ROUTED_EXPERTS, Group.SHARED_EXPERTS, Group.DENSE_MLP)),
+    "comm.mlp", "comm.tokens", "comm.scatter",
+})  # fmt: skip
+_FIRST_HALF = frozenset(
+    row.id
+    for row in ROWS.values()
+    if row.group in (Group.ATTENTION_PROJECTIONS, Group.INDEXER, Group.LINEAR_ATTENTION, Group.ATTENTION_CORE)
+)
 _FEWEST = 2
 Places = npt.NDArray[np.int64]
 
@@ -35,14 +47,18 @@ class Layers(msgspec.Struct, frozen=True):
         return self.with_row.get(row, 1)
 
 
+class LayerTimes(msgspec.Struct, frozen=True):
+    """When each layer of a step begins, and when the last one ends, both after the step's start."""
+
+    starts_ns: tuple[int, ...]
+    end_ns: int
+    how: str
+
+
 def find_layers(trace: Trace, step: Step, labels: Labels) -> Layers | None:
     """The layers of a step; None where nothing in it repeats."""
-    gpu = trace.gpu
     rows = events_of(trace, step)
-    names = gpu.name[rows].astype(np.int64)
-    begins, how = _attention(labels, rows, names), "runs of attention"
-    if len(begins) < _FEWEST:
-        begins, how = _commonest(names, gpu.kind[rows] == Kind.KERNEL), "kernels that come equally often"
+    begins, how = _begins(trace, rows, labels)
     if len(begins) < _FEWEST:
         return None
     shown, words = labels.shown()
@@ -51,6 +67,40 @@ def find_layers(trace: Trace, step: Step, labels: Labels) -> Layers | None:
     with_row = Counter(words[row] for row in pairs[0].tolist())
     # What prepares the step before the first layer counts to a row, but makes no layer.
     return Layers(len(begins), {row: min(times, len(begins)) for row, times in with_row.items()}, how)
+
+
+def layer_times(trace: Trace, step: Step, labels: Labels) -> LayerTimes | None:
+    """Where the layers of a step lie in time; None where nothing in it repeats."""
+    rows, gpu = events_of(trace, step), trace.gpu
+    begins, how = _begins(trace, rows, labels)
+    if len(begins) < _FEWEST:
+        return None
+    half = np.flatnonzero(np.array([row in _MLP_HALF for row in labels.rows], bool)[labels.row[rows]])
+    # The last event of an MLP half in front of each attention, and the one at the end of the step.
+    before = np.searchsorted(half, begins) - 1
+    last = np.where(before >= 0, half[np.maximum(before, 0)] if len(half) else -1, -1)
+    begun = np.where(last >= np.append(0, begins[:-1]), last + 1, begins)
+    if len(half) and not before[0] >= 0:
+        begun[0] = _first_of(np.array([row in _FIRST_HALF for row in labels.rows], bool)[labels.row[rows]], begins[0])
+    until = rows[half] if len(half) and half[-1] > begins[-1] else rows
+    end = int((gpu.start[until] + gpu.duration[until]).max())
+    starts = np.unique(gpu.start[rows[begun]] - step.start_ns).tolist()
+    return LayerTimes(tuple(starts), min(end, step.end_ns) - step.start_ns, how)
+
+
+def _first_of(wanted: npt.NDArray[np.bool_], before: int) -> int:
+    """The first wanted event in front of a place; the place if there is none."""
+    found = np.flatnonzero(wanted[:before])
+    return int(found[0]) if len(found) else before
+
+
+def _begins(trace: Trace, rows: Places, labels: Labels) -> tuple[Places, str]:
+    """What marks each layer: the places of its attention among these events."""
+    names = trace.gpu.name[rows].astype(np.int64)
+    begins = _attention(labels, rows, names)
+    if len(begins) >= _FEWEST:
+        return begins, "runs of attention"
+    return _commonest(names, trace.gpu.kind[rows] == Kind.KERNEL), "kernels that come equally often"
 
 
 def _attention(labels: Labels, rows: Places, names: Places) -> Places:

@@ -3,11 +3,14 @@
 Every row of a step has its place in it, also those that this step has not, so that a group has one colour on all pages.
 """
 
-from sublight.report.blocks import Block, EventRow, Events, Mark, Timeline
+from itertools import pairwise
+
+from sublight.report.blocks import Band, Block, EventRow, Events, Mark, Timeline
 from sublight.rows import ROWS
 from sublight.trace.analysis import Analysis
 from sublight.trace.kernels import Moment, StepEvents
 from sublight.trace.labels import UNKNOWN
+from sublight.trace.layers import LayerTimes
 from sublight.units import show_count, show_ms
 
 MOST_EVENTS = 20_000  # in a page, where one takes about 30 bytes
@@ -38,8 +41,11 @@ def step_timeline(analysis: Analysis, *, terminal: bool = True) -> list[Block]:
             rows=rows,
             names=events.names,
             events=_columns(shown, number_of),
+            bands=_bands(analysis.layers, end_ns),
             marks=_marks(end_ns, reached_ns, whole=len(shown) == len(moments)),
-            caption=_caption(len(shown), len(moments), end_ns, wall_ns),
+            caption=" ".join(
+                filter(None, (_caption(len(shown), len(moments), end_ns, wall_ns), _layers_caption(analysis.layers)))
+            ),
             terminal=terminal,
         )
     ]
@@ -71,6 +77,18 @@ def _marks(end_ns: int, reached_ns: int, *, whole: bool) -> tuple[Mark, ...]:
         return ()
     words = "the next step begins" if whole else "events that begin later are left out"
     return (Mark(_ms(end_ns), words),)
+
+
+def _bands(layers: LayerTimes | None, end_ns: int) -> tuple[Band, ...]:
+    """The layers, as far as the picture goes."""
+    if layers is None:
+        return ()
+    edges = [(start, min(end, end_ns)) for start, end in pairwise((*layers.starts_ns, layers.end_ns))]
+    return tuple(Band(_ms(start), _ms(end), f"layer {at}") for at, (start, end) in enumerate(edges) if start < end)
+
+
+def _layers_caption(layers: LayerTimes | None) -> str:
+    return f"{len(layers.starts_ns)} layers, told by {layers.how}." if layers else ""
 
 
 def _caption(shown: int, there: int, end_ns: int, wall_ns: int) -> str:
