@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sublight.audit.source.tree import Sources
 
-ENGINE_PACKAGES = ("sglang", "vllm", "flashinfer", "sgl_kernel")
+ENGINE_PACKAGES = ("sglang", "vllm", "flashinfer", "sgl_kernel", "humming")
 
 
 class Disk:

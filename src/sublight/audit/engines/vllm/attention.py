@@ -102,7 +102,7 @@ def _cards(walk: Walk, cls: Class, here: Capability) -> tuple[Gate, ...]:
 
 
 def route(sources: Sources, declaration: Declaration, target: Target, assumed: Assumed) -> Route:
-    walk = walking(sources, target.compute_capability, assumed)
+    walk = walking(sources, target, assumed)
     enum = walk.evaluator.name(".".join(REGISTRY))
     if walk.problem or not isinstance(enum, Class):
         return Route(answer=Answer.NOT_KNOWN, why=walk.problem or f"{REGISTRY[1]} is not in the sources")

@@ -256,11 +256,13 @@ def gates(walk: Walk, verdict: Verdict, method: str, here: Capability, device: s
         return judge(walk, verdict.cls, method, list(verdict.asked[0]), dict(verdict.asked[1])).passes
 
     by_all = by_card(walk, here, whole)
-    stricter = any(by_device.get(card, True) is not False and passes is False for card, passes in by_all.items())
+    stricter = [c for c, passes in by_all.items() if passes is False and by_device.get(c, True) is not False]
     if stricter and any(passes is not False for passes in by_all.values()):
-        proof = verdict.proofs[0] if verdict.proofs else Proof("source", verdict.cls.where, verdict.name)
-        condition = "all that it asks, for this configuration" if found else proof.text
-        found.append(gate(by_all, here, condition, proof.where))
+        walk.look(stricter[0])
+        refused = judge(walk, verdict.cls, method, list(verdict.asked[0]), dict(verdict.asked[1]))
+        walk.look(here)
+        proof = next(iter(refused.proofs), Proof("source", verdict.cls.where, verdict.name))
+        found.append(gate(by_all, here, proof.text, proof.where))
     return tuple(sorted(found, key=lambda item: len(item.targets)))
 
 

@@ -67,7 +67,7 @@ def _walk(sources: Sources, target: Target, name: str, assumed: Assumed) -> Walk
     module = sources.module(MODULE)
     if name != "auto" and module is not None and _TABLE in bindings(module):
         assumed = assumed.with_variable(VARIABLE, name)
-    return walking(sources, target.compute_capability, assumed)
+    return walking(sources, target, assumed)
 
 
 def route(sources: Sources, declaration: Declaration, target: Target, assumed: Assumed) -> Route:

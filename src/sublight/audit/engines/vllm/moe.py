@@ -169,12 +169,18 @@ def choose(walk: Walk, target: Target, scheme: Scheme, backend: str, unknown: bo
         "weight_key": walk.evaluator.name(f"{KEYS}.{scheme.weights}") if scheme.weights else None,
         "activation_key": walk.evaluator.name(f"{KEYS}.{scheme.activations}") if scheme.activations else None,
     }
-    words = {"{weight_key}": scheme.weights, "{activation_key}": scheme.activations or "none"}
+    words = {
+        "{weight_key}x{activation_key}": f"{scheme.weights} x {scheme.activations or 'none'}",
+        "{weight_key}xNone": f"{scheme.weights} x none",
+        "{moe_config.moe_parallel_config}": "of this layout",
+    }
     judge = Judge(walk, ASKED, unknown, words)
     with walk.intercepted(ASKED, judge):
         outcome = walk.run(f"{module.name}.{select}", **{name: given[name] for name in names if name in given})
     member, cls = _chosen(outcome.value)
     refusal = text(outcome.refusal.message) if outcome.refusal else ""
+    for name, word in words.items():
+        refusal = refusal.replace(name, word)
     return Choice(member, cls, tuple(judge.verdicts), refusal, outcome)
 
 
@@ -195,7 +201,7 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
         return Route(answer=Answer.NOT_KNOWN, why=f"no oracle of vLLM's is known for {target.expert_format} experts")
     if declaration.selectable is False:
         return Route(answer=Answer.FAIL, why=declaration.note or "no option takes this name", proofs=declaration.proofs)
-    walk = walking(sources, target.compute_capability, assumed)
+    walk = walking(sources, target, assumed)
     if walk.problem:
         return Route(answer=Answer.NOT_KNOWN, why=walk.problem)
     choice = choose(walk, target, scheme, declaration.name, unknown=False)
@@ -304,7 +310,7 @@ def auto(sources: Sources, target: Target, assumed: Assumed) -> Route:
     scheme = scheme_of(target)
     if scheme is None:
         return Route(answer=Answer.NOT_KNOWN, why=f"no oracle of vLLM's is known for {target.expert_format} experts")
-    walk = walking(sources, target.compute_capability, assumed)
+    walk = walking(sources, target, assumed)
     if walk.problem:
         return Route(answer=Answer.NOT_KNOWN, why=walk.problem)
     choice = choose(walk, target, scheme, "auto", unknown=False)

@@ -36,6 +36,7 @@ from sublight.audit.source.values import (
     Unknown,
     Value,
 )
+from sublight.audit.target import Target
 
 PACKAGE = "vllm"
 _FOLLOWED = ("humming",)  # read too, where it is there: vLLM compares values of its enumerations
@@ -133,8 +134,10 @@ def _callable(arguments: list[Value], _keywords: dict[str, Value]) -> Value:
 class Walk:
     """One evaluator under one target's facts. `needs` collects what was taken to be there, in order."""
 
-    def __init__(self, sources: Sources, capability: tuple[int, int], assumed: Assumed) -> None:
+    def __init__(self, sources: Sources, target: Target, assumed: Assumed) -> None:
+        capability = target.compute_capability
         self.sources = sources
+        self.model_type = target.model_type
         self.assumed = assumed
         self.needs: dict[str, Need] = {}
         self.missing: dict[str, str] = {}  # symbol -> why it is not there
@@ -185,7 +188,10 @@ class Walk:
         cls = self.evaluator.name("vllm.config.VllmConfig")
         names = [name for name, *_ in fields(cls)] if isinstance(cls, Class) else []
         unknown: dict[str, Value] = {name: Unknown(f"the engine's {name}", solid=True) for name in names}
-        unknown["model_config"] = Instance(None, {"quantization_config": None}, True)
+        described: dict[str, Value] = {"model_type": self.model_type} if self.model_type else {}
+        config = Instance(None, described, True)
+        model = {"quantization_config": None, "hf_config": config, "hf_text_config": config}
+        unknown["model_config"] = Instance(None, dict(model), True)
         unknown["kernel_config"] = Instance(None, dict(self.wishes), True)
         return Instance(cls if isinstance(cls, Class) else None, unknown, True)
 
@@ -283,12 +289,12 @@ class Walk:
 _walks: "WeakKeyDictionary[Sources, dict[Any, Walk]]" = WeakKeyDictionary()
 
 
-def walking(sources: Sources, capability: tuple[int, int], assumed: Assumed) -> Walk:
-    """The walk for a card; the same one as long as nothing else is assumed, so that modules are worked out once."""
+def walking(sources: Sources, target: Target, assumed: Assumed) -> Walk:
+    """The walk for a target; the same one as long as nothing else is assumed, so that modules are worked out once."""
+    if assumed != Assumed():
+        return Walk(sources, target, assumed)
     kept = _walks.setdefault(sources, {})
-    plain = assumed == Assumed()
-    if not plain:
-        return Walk(sources, capability, assumed)
-    if capability not in kept:
-        kept[capability] = Walk(sources, capability, assumed)
-    return kept[capability]
+    key = (target.compute_capability, target.model_type)
+    if key not in kept:
+        kept[key] = Walk(sources, target, assumed)
+    return kept[key]
