@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
+from sublight.errors import HostError
 from sublight.hosts.base import NOT_EXECUTABLE, NOT_FOUND, OUTPUT_LIMIT_BYTES, Completed
 
 _CHUNK_BYTES = 1 << 16
@@ -31,8 +32,10 @@ def run_bounded(
     """Run a program and wait for it, for `timeout_s` at the most.
 
     A program that is not there or cannot be executed is an answer with the exit code a shell gives for it. Text that no
-    argument can hold (a NUL) is too: there is no such program.
+    argument can hold (a NUL) is too: there is no such program. Raises HostError where processes have no groups.
     """
+    if not hasattr(os, "killpg"):
+        raise HostError(f"running {argv[0]}", "this needs a POSIX system", "Linux or macOS, or WSL on Windows")
     started = time.monotonic()
     try:
         # argv is a list and no shell is involved; what may be in it is the business of the caller

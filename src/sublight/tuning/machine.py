@@ -20,6 +20,10 @@ class Topology(msgspec.Struct, frozen=True):
     gpus: tuple[str, ...]
     paths: tuple[tuple[str, ...], ...]
 
+    def __post_init__(self) -> None:
+        if {len(self.gpus)} != {len(self.paths), *map(len, self.paths)}:
+            raise ValueError(f"a matrix of {len(self.gpus)} GPUs has a path from each to each")
+
 
 class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the machine consists of. An empty text was not printed; `gpus_note` says why there are no cards."""
@@ -72,7 +76,7 @@ def machine_facts(readings: Readings) -> MachineFacts:
 
 
 def _between_gpus(found: matrix.Matrix | None) -> Topology | None:
-    if found is None or not found.gpus:
+    if found is None or not found.gpus or not found.is_whole:
         return None
     places = [place for place, name in enumerate(found.devices) if name.startswith("GPU")]
     names = tuple(found.devices[place] for place in places)

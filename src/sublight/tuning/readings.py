@@ -64,7 +64,7 @@ class Readings:
         """What is in a file of /proc or /sys, and where that was read."""
         for source in _FILES:
             values: dict[str, Value] = self.parsed(source) or {}
-            if path in values:
+            if path in values and values[path].text.strip():
                 return values[path], self.where(source, values[path].line) if self[source].saved else path
         return None
 
@@ -74,7 +74,7 @@ class Readings:
             path: value
             for source in _FILES
             for path, value in (self.parsed(source) or {}).items()
-            if path.startswith(start) and path.endswith(end)
+            if path.startswith(start) and path.endswith(end) and value.text.strip()
         }
 
 

@@ -37,7 +37,8 @@ def _judge(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
         return
     source = "nvidia-smi topo -m"
     if machine.topology is None:
-        yield ALLREDUCE.unread(readings, source)
+        reason = "" if readings[source].text is None else "its matrix is cut short"
+        yield ALLREDUCE.unread(readings, source, reason=reason)
         return
     where = readings.where(source)
     paths = [

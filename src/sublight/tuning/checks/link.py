@@ -52,7 +52,7 @@ ABOVE = Knob(
 
 
 def _judge(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
-    gpus = [gpu for gpu in machine.gpus if gpu.pcie_width_now.value is not None]
+    gpus = [gpu for gpu in machine.gpus if gpu.pcie_width_now.value]  # none has no lanes
     if not gpus:
         yield WIDTH.unread(readings, "nvidia-smi -q")
         yield GENERATION.unread(readings, "nvidia-smi -q")

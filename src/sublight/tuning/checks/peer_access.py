@@ -35,9 +35,9 @@ def _judge(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
         return
     source = "nvidia-smi topo -p2p r"
     found: matrix.Matrix | None = readings.parsed(source)
-    pairs = found.pairs() if found else ()
+    pairs = found.pairs() if found and found.is_whole else ()
     if not pairs:
-        yield PEER_ACCESS.unread(readings, source)
+        yield PEER_ACCESS.unread(readings, source, reason="its matrix is cut short" if found else "")
         return
     statuses = Counter(status for _, _, status in pairs)
     where = readings.where(source, found.gpus[0].line if found else 0)

@@ -12,6 +12,7 @@ _BUS = re.compile(r"Bus: primary=[0-9a-f]+, secondary=([0-9a-f]+), subordinate=(
 _LINK = re.compile(r"Speed ([0-9.]+)GT/s(?: \((\w+)\))?, Width x([0-9]+)(?: \((\w+)\))?")
 _SIZES = re.compile(r"MaxPayload ([0-9]+) bytes, MaxReadReq ([0-9]+) bytes")
 _BAR = re.compile(r"Region ([0-9]+): Memory at .*\[size=([0-9]+)([KMGT])\]")
+_NUMA = re.compile(r"NUMA node: ([0-9]{1,4})")  # -1 where the firmware does not say
 _FLAG = re.compile(r"(\w+)([+-])")
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _DISPLAY = ("3D controller", "VGA compatible controller", "Display controller", "Processing accelerators")
@@ -145,8 +146,8 @@ def _read(line: int, text: str, found: dict[str, object]) -> Iterator[tuple[str,
     elif text.startswith("ACSCtl:"):
         yield "acs", {name: sign == "+" for name, sign in _FLAG.findall(text)}
         yield "acs_line", line
-    elif text.startswith("NUMA node: "):
-        yield "numa", int(text.removeprefix("NUMA node: "))
+    elif match := _NUMA.fullmatch(text):
+        yield "numa", int(match[1])
     elif "<access denied>" in text:
         yield "denied", True
     elif match := _BAR.match(text):

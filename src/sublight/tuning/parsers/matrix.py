@@ -31,6 +31,11 @@ class Matrix(msgspec.Struct, frozen=True):
     def gpus(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.name.startswith("GPU"))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every GPU has a row and a column: a matrix can be cut where it was copied."""
+        return [row.name for row in self.gpus] == [name for name in self.devices if name.startswith("GPU")]
+
     def pairs(self) -> tuple[tuple[str, str, str], ...]:
         """Every two GPUs once: their names, and what the row of the first says."""
         found = []

@@ -178,11 +178,14 @@ def parse_kernel(text: str) -> str:
     return match[1] if match else ""
 
 
+_MOST_CPUS = 65536  # the kernel is built for 8192 at the most; what is beyond is a damaged list
+
+
 def ranges(text: str) -> set[int]:
     """CPUs of "0-63,128-191"."""
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
-        if first.isdecimal() and (not last or last.isdecimal()):
+        if first.isdecimal() and (not last or last.isdecimal()) and int(last or first) < _MOST_CPUS:
             found.update(range(int(first), int(last or first) + 1))
     return found

@@ -9,7 +9,7 @@ _NO_VALUE = re.compile(
     r"|requested functionality has been deprecated)\]?",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
 def plain(text: str) -> str:
@@ -23,6 +23,6 @@ def has_value(text: str) -> bool:
 
 
 def number(text: str) -> float | None:
-    """The number that a field starts with ("600.00 W", "16x", "97887 MiB"); None where there is none."""
+    """The number that a field starts with ("600.00 W", "16x", "97887 MiB"); None where there is none from zero up."""
     match = _NUMBER.match(text.strip())
     return float(match[0]) if match and has_value(text) else None
