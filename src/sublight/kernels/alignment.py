@@ -16,8 +16,8 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         width, width_ungated: steps of an expert's channels on a rank; with a gate, w13 has twice as many rows.
         hidden: steps of the layer's channels.
-        width_beside_half: the step of the width where the layer's channels are whole steps and a half, which it makes up
-            for; 0 where that is not taken.
+        width_beside_half: the step of the width where the layer's channels are whole steps and a half; 0 where that
+            is not taken.
         pads: the engine pads by itself; otherwise it refuses.
         source: where that is written.
     """
