@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sublight.errors import InputFileError, RecordError
+from sublight.errors import HostError, InputFileError, RecordError
 from sublight.hosts.base import Completed
 from sublight.records import decode, encode, save
 from sublight.report.views import document, record_types
@@ -187,6 +187,45 @@ def test_a_tool_that_hangs_or_fails_is_a_reason() -> None:
     assert found["PCIe MaxPayload"] == "lspci left with exit code 1: pcilib: Cannot open /proc/bus/pci"
     assert found["kernel"] == "6.8.0-31-generic"
     assert report.machine.gpus_note.startswith("nvidia-smi did not end within 60 s")
+
+
+def test_a_machine_that_goes_away_leaves_what_it_said() -> None:
+    lost = HostError("running a command on box with ssh", "the connection was closed from the other side", "again")
+
+    class Leaving(Box):
+        left = 3
+
+        def run(self, argv: tuple[str, ...], stdin: bytes = b"", timeout_s: float = 30.0) -> Completed:
+            self.left -= 1
+            if self.left < 0:
+                raise lost
+            return super().run(argv)
+
+    smi = ("nvidia-smi", "-q")
+    report = host_report(Leaving({smi: Completed(smi, 0, Server().smi().encode())}), "ssh")
+    found = {f.knob: f.found for f in report.findings}
+    assert found["persistence mode"] == "on for all 4 GPUs"
+    assert found["kernel"].startswith("uname -sr, /proc/cmdline: the connection was lost: the connection was closed")
+    assert report.remarks == ("not everything was asked: the connection was lost: " + lost.found,)
+    gone = Leaving({})
+    gone.left = 0
+    with pytest.raises(HostError):
+        host_report(gone, "ssh")
+
+
+def test_a_hung_driver_is_waited_for_once() -> None:
+    class Hung(Box):
+        asked = 0
+
+        def run(self, argv: tuple[str, ...], stdin: bytes = b"", timeout_s: float = 30.0) -> Completed:
+            self.asked += argv[0] == "nvidia-smi"
+            return Completed(tuple(argv), None, seconds=timeout_s) if argv[0] == "nvidia-smi" else super().run(argv)
+
+    box = Hung({})
+    report = host_report(box, "local")
+    assert box.asked == 1
+    found = {f.knob: f.found for f in report.findings}
+    assert found["peer access (P2P)"] == found["power limit"] == "nvidia-smi did not end within 60 s"
 
 
 def test_part_of_several_files_is_an_answer() -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
-from sublight.hosts.base import Host
+from sublight.errors import HostError
+from sublight.hosts.base import Completed, Host
 from sublight.tuning.parsers.system import Value
-from sublight.tuning.sources import SOURCES
+from sublight.tuning.sources import SOURCES, Source
 
 TIMEOUT_S = 60.0  # nvidia-smi without persistence initialises every card first
 _FILES = ("kernel settings", "cpufreq", "cpuidle", "IOMMU groups", "NVIDIA driver")
@@ -23,9 +24,13 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Readings:
-    """All sources of one machine; each is parsed once, when it is first looked at."""
+    """All sources of one machine; each is parsed once, when it is first looked at.
 
-    def __init__(self, readings: Mapping[str, Reading]) -> None:
+    `lost` says that the machine went away on the way, and why; the sources after that are missing.
+    """
+
+    def __init__(self, readings: Mapping[str, Reading], lost: str = "") -> None:
+        self.lost = lost
         self._readings = readings
         self._parsed: dict[str, Any] = {}
 
@@ -79,19 +84,37 @@ class Readings:
 
 
 def collect(host: Host, labels: Mapping[str, str] | None = None, absent: str = "") -> Readings:
-    """Ask a host everything.
+    """Ask a host everything. Raises HostError when not even the first question reaches it.
 
     Args:
         host: who is asked.
         labels: source -> the file it was saved in, for answers that come from files.
         absent: why a recorded host has no answer, where more can be said than that it has none.
     """
-    return Readings({name: _ask(host, name, (labels or {}).get(name, ""), absent) for name in SOURCES})
+    readings: dict[str, Reading] = {}
+    hung: dict[str, str] = {}  # a program that waits in a hung driver would do so each time
+    lost = ""
+    for name, source in SOURCES.items():
+        label = (labels or {}).get(name, "")
+        program = source.argv[0]
+        if lost or program in hung:
+            readings[name] = Reading(label or source.label, missing=lost or hung[program])
+            continue
+        try:
+            done = host.run(source.argv, timeout_s=TIMEOUT_S)
+        except HostError as error:
+            if not readings:  # it could not be asked at all
+                raise
+            lost = f"the connection was lost: {error.found}"
+            readings[name] = Reading(label or source.label, missing=lost)
+            continue
+        if done.timed_out:
+            hung[program] = done.failure
+        readings[name] = _reading(source, done, label, absent)
+    return Readings(readings, lost)
 
 
-def _ask(host: Host, name: str, label: str, absent: str) -> Reading:
-    source = SOURCES[name]
-    done = host.run(source.argv, timeout_s=TIMEOUT_S)
+def _reading(source: Source, done: Completed, label: str, absent: str) -> Reading:
     saved = bool(label)
     label = label or source.label
     if done.not_run:

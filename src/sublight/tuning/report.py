@@ -30,7 +30,8 @@ def host_report(host: Host, how: How) -> HostReport:
     recorder = RecordingHost(host, clean)
     readings = collect(recorder)
     name = host.name.rpartition("@")[2]  # who logged in is nobody's business
-    return _report(name, how, readings, recorder.recording(name))
+    remarks = (f"not everything was asked: {readings.lost}",) if readings.lost else ()
+    return _report(name, how, readings, recorder.recording(name), remarks=remarks)
 
 
 def folder_report(path: Path) -> HostReport:
