@@ -5,10 +5,12 @@ import pytest
 
 from sublight.audit.engines.base import Declaration, Route
 from sublight.audit.engines.vllm import VLLM
-from sublight.audit.engines.vllm.moe import choose, scheme_of
+from sublight.audit.engines.vllm.formats import scheme_of
+from sublight.audit.engines.vllm.moe import choose
 from sublight.audit.engines.vllm.walk import Assumed, walking
 from sublight.audit.ladder import Answer
 from sublight.audit.source.tree import Sources
+from sublight.facts.workload import Layout
 from tests.audit.reading import edited, target, without
 from tests.audit.wheels import sources
 
@@ -390,3 +392,32 @@ def test_nothing_declared_where_nothing_is_found(new: Sources) -> None:
     assert unknown.why == "no oracle of vLLM's is known for TERNARY experts"
     for area in ("fp4-gemm", "attention", "all-reduce"):
         assert VLLM.auto(bare, area, target((12, 0))).answer is Answer.NOT_KNOWN
+
+
+# All-reduce
+
+
+def test_custom_all_reduce_hangs_on_nvlink(new: Sources, old: Sources) -> None:
+    for wheel, line in ((new, 268), (old, 153)):
+        route = asked(wheel, "CustomAllreduce", (12, 0), "all-reduce")
+        assert route.answer is Answer.NOT_KNOWN
+        assert "nothing is against it where NVLink joins them all; else: Custom allreduce is disabled" in route.why
+        assert "more than two PCIe-only GPUs" in route.why
+        where = f"vllm/distributed/device_communicators/custom_all_reduce.py:{line}"
+        assert route.proofs[-1].where == where
+    pair = asked(new, "CustomAllreduce", (12, 0), "all-reduce", layout=Layout(tp=2), gpus=2)
+    assert pair.answer is Answer.PASS
+    odd = asked(new, "CustomAllreduce", (12, 0), "all-reduce", layout=Layout(tp=3), gpus=3)
+    assert odd.answer is Answer.FAIL
+    assert "unsupported world size: 3" in odd.why
+
+
+def test_communicators_of_a_version(new: Sources, old: Sources) -> None:
+    declared = {item.name: item.flag for item in VLLM.declared(new, "all-reduce")}
+    assert declared["SymmMemCommunicator"] == "VLLM_ALLREDUCE_USE_SYMM_MEM=1"
+    assert declared["CustomAllreduce"] == "on without --disable-custom-all-reduce"
+    assert "FlashInferPcieIpcAllReduce" in declared
+    assert "FlashInferPcieIpcAllReduce" not in {item.name for item in VLLM.declared(old, "all-reduce")}
+    route = asked(new, "SymmMemCommunicator", (12, 0), "all-reduce")
+    assert route.why.startswith("disabled: SymmMemCommunicator: Device capability 12.0 not supported")
+    assert VLLM.auto(new, "all-reduce", target((12, 0))).answer is Answer.NOT_KNOWN

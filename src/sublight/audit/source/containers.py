@@ -54,7 +54,7 @@ def item(machine: Machine, container: Value, key: Value, node: Any, scope: Scope
 
 def _position(container: Any, key: Value) -> Value:
     if isinstance(key, slice):
-        return container[key] if MANY not in container or isinstance(container, str) else Unknown("a slice", solid=True)
+        return container[key] if isinstance(container, str) or MANY not in container else Unknown("a slice", solid=True)
     if not isinstance(key, int):
         return Unknown("an element whose place is unknown")
     if not isinstance(container, (str, range)) and MANY in container and not 0 <= key < container.index(MANY):

@@ -14,7 +14,7 @@ class Vllm:
     name = "vllm"
     package = "vllm"
     distributions: tuple[str, ...] = ("vllm",)
-    areas: tuple[str, ...] = ("moe", "fp4-gemm", "attention")
+    areas: tuple[str, ...] = ("moe", "fp4-gemm", "attention", "all-reduce")
     folders: tuple[str, ...] = (
         "vllm/config",
         "vllm/engine",
@@ -24,22 +24,25 @@ class Vllm:
         "vllm/model_executor/layers/quantization/utils",
         "vllm/model_executor/kernels/linear",
         "vllm/v1/attention",
+        "vllm/distributed/device_communicators",
     )
     variables: tuple[str, ...] = ("VLLM_",)
 
     def declared(self, sources: Sources, area: str) -> tuple[Declaration, ...]:
-        from sublight.audit.engines.vllm import attention, declared, linear
+        from sublight.audit.engines.vllm import attention, collectives, declared, linear
 
         if area == "moe":
             return declared.moe(sources)
         if area == "fp4-gemm":
             return linear.declared(sources)
+        if area == "all-reduce":
+            return collectives.declared(sources)
         return attention.declared(sources) if area == "attention" else ()
 
     def route(
         self, sources: Sources, declaration: Declaration, target: Target, assumed: Assumed | None = None
     ) -> Route:
-        from sublight.audit.engines.vllm import attention, linear, moe
+        from sublight.audit.engines.vllm import attention, collectives, linear, moe
 
         assumed = assumed or Assumed()
         if declaration.name == "auto" and declaration.area == "moe":
@@ -50,6 +53,10 @@ class Vllm:
             return linear.route(sources, declaration, target, assumed)
         if declaration.area == "attention":
             return attention.route(sources, declaration, target, assumed)
+        if declaration.area == "all-reduce":
+            if declaration.name == "auto":
+                return collectives.auto(sources, target, assumed)
+            return collectives.route(sources, declaration, target, assumed)
         return Route(answer=Answer.NOT_KNOWN, why=f"vLLM's {declaration.area} backends are not read")
 
     def auto(self, sources: Sources, area: str, target: Target, assumed: Assumed | None = None) -> Route:

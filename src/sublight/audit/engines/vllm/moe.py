@@ -9,6 +9,7 @@ import ast
 import msgspec
 
 from sublight.audit.engines.base import Declaration, Route
+from sublight.audit.engines.vllm.formats import SIXTEEN_BITS, Scheme, scheme_of
 from sublight.audit.engines.vllm.judge import Judge, Verdict, gates, text
 from sublight.audit.engines.vllm.needs import asked_by, of, switches_for
 from sublight.audit.engines.vllm.walk import Assumed, Walk, walking
@@ -24,38 +25,6 @@ ORACLES = f"{FUSED}.oracle"
 KEYS = "vllm.model_executor.layers.quantization.utils.quant_utils"
 ASKED = "is_supported_config"
 FLAG = "--moe-backend"
-
-
-class Scheme(msgspec.Struct, frozen=True):
-    """How vLLM calls a format: module of its oracle, key of weights, key of the activations a checkpoint asks for."""
-
-    oracle: str
-    weights: str
-    activations: str = ""
-
-
-_SCHEMES: dict[str, Scheme] = {
-    "nvfp4": Scheme("nvfp4", "kNvfp4Static", "kNvfp4Dynamic"),
-    "nvfp4 (w4a16)": Scheme("nvfp4", "kNvfp4Static"),
-    "mxfp4": Scheme("mxfp4", "kMxfp4Static"),
-    "mxfp8": Scheme("mxfp8", "kMxfp8Static", "kMxfp8Dynamic"),
-    "fp8 block": Scheme("fp8", "kFp8Static128BlockSym", "kFp8Dynamic128Sym"),
-    "fp8 per channel": Scheme("fp8", "kFp8StaticChannelSym", "kFp8DynamicTokenSym"),
-    "fp8": Scheme("fp8", "kFp8StaticTensorSym", "kFp8StaticTensorSym"),
-    "bf16": Scheme("unquantized", ""),
-    "fp16": Scheme("unquantized", ""),
-    "int4": Scheme("int_wna16", "kInt4Static"),
-    "int8": Scheme("int8", "kInt8StaticChannelSym", "kInt8DynamicTokenSym"),
-}
-_SIXTEEN_BITS = ("BF16", "FP16")
-
-
-def scheme_of(target: Target) -> Scheme | None:
-    asked = target.expert_format.lower()
-    found = _SCHEMES.get(asked) or _SCHEMES.get(asked.partition(" ")[0])
-    if found and found.activations and target.activation_format in _SIXTEEN_BITS:
-        return msgspec.structs.replace(found, activations="")
-    return found
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -278,7 +247,7 @@ def _refused(walk: Walk, choice: Choice, name: str, target: Target) -> Route:
 def _hint(walk: Walk, asked: tuple[Verdict, ...], target: Target) -> str:
     if walk.missing:
         return f"not there: {', '.join(list(walk.missing)[:3])}"
-    if any("quantization scheme" in verdict.reason for verdict in asked) and target.activation_format in _SIXTEEN_BITS:
+    if any("quantization scheme" in verdict.reason for verdict in asked) and target.activation_format in SIXTEEN_BITS:
         return (
             "this checkpoint is weight-only (16-bit activations): an export with quantised activations would be taken"
         )

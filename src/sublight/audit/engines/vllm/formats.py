@@ -1,0 +1,37 @@
+"""How vLLM calls the formats of experts: the oracle that chooses for one, and its keys of weights and activations."""
+
+import msgspec
+
+from sublight.audit.target import Target
+
+
+class Scheme(msgspec.Struct, frozen=True):
+    """How vLLM calls a format: module of its oracle, key of weights, key of the activations a checkpoint asks for."""
+
+    oracle: str
+    weights: str
+    activations: str = ""
+
+
+_SCHEMES: dict[str, Scheme] = {
+    "nvfp4": Scheme("nvfp4", "kNvfp4Static", "kNvfp4Dynamic"),
+    "nvfp4 (w4a16)": Scheme("nvfp4", "kNvfp4Static"),
+    "mxfp4": Scheme("mxfp4", "kMxfp4Static"),
+    "mxfp8": Scheme("mxfp8", "kMxfp8Static", "kMxfp8Dynamic"),
+    "fp8 block": Scheme("fp8", "kFp8Static128BlockSym", "kFp8Dynamic128Sym"),
+    "fp8 per channel": Scheme("fp8", "kFp8StaticChannelSym", "kFp8DynamicTokenSym"),
+    "fp8": Scheme("fp8", "kFp8StaticTensorSym", "kFp8StaticTensorSym"),
+    "bf16": Scheme("unquantized", ""),
+    "fp16": Scheme("unquantized", ""),
+    "int4": Scheme("int_wna16", "kInt4Static"),
+    "int8": Scheme("int8", "kInt8StaticChannelSym", "kInt8DynamicTokenSym"),
+}
+SIXTEEN_BITS = ("BF16", "FP16")
+
+
+def scheme_of(target: Target) -> Scheme | None:
+    asked = target.expert_format.lower()
+    found = _SCHEMES.get(asked) or _SCHEMES.get(asked.partition(" ")[0])
+    if found and found.activations and target.activation_format in SIXTEEN_BITS:
+        return msgspec.structs.replace(found, activations="")
+    return found

@@ -1,0 +1,386 @@
+"""The walk behind `cards`: calls are followed from a function for one compute capability; what asks for it is noted.
+
+Nothing is known but the capability and constants. A test that is known takes its side; any other is walked on both, and
+what is asked from there on is not sure. Everything the walk does not understand is unknown.
+"""
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sublight.audit.source.arithmetic import UNKNOWN, Asked, value_of
+from sublight.audit.source.outline import bindings
+from sublight.audit.source.symbols import resolve
+from sublight.audit.source.tree import Module, Sources
+
+Capability = tuple[int, int]
+
+_ENTERED_AT_MOST = 500  # functions, for one capability
+_DEEPEST = 16
+_ASKS = ("get_compute_capability", "get_device_capability")
+_RUN = ("__call__", "forward", "run")  # what is called of an object that is handed to others
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Question(msgspec.Struct, frozen=True):
+    """One place that asks for the card.
+
+    Attributes:
+        where, text: the line, and the condition as it stands there.
+        kind: "assert" (which `python -O` leaves out), "raise" or "flags" (what a build is made for).
+        sure: whether it is asked whatever else holds; otherwise some test on the way is not told.
+        chain: where the chain of `if` and `elif` begins that it belongs to: the others of it let other cards through.
+    """
+
+    where: str
+    text: str
+    kind: str
+    sure: bool = True
+    chain: str = ""
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """A function or class, with the names around it."""
+
+    module: Module
+    node: ast.AST
+    outer: Any = None
+
+
+class Thing(msgspec.Struct):
+    """An object: its class, and what is known of its attributes."""
+
+    of: Reference
+    attributes: dict[str, Any]
+
+
+class Package(msgspec.Struct, frozen=True):
+    """An imported name that was not looked up yet."""
+
+    dotted: str
+
+
+class Scope:
+    def __init__(self, module: Module, names: dict[str, Any], outer: "Scope | None" = None) -> None:
+        self.module = module
+        self.names = names
+        self.outer = outer
+
+    def find(self, name: str) -> Any:
+        if name in self.names:
+            return self.names[name]
+        return self.outer.find(name) if self.outer else None
+
+
+class Walk:
+    """One capability's way through the calls. `asked` maps each question to whether this capability passes.
+
+    Args:
+        inert: calls during which nobody looked at the card, and what they returned: shared by the walks of all cards.
+    """
+
+    def __init__(self, sources: Sources, capability: Capability, inert: dict[Any, Any] | None = None) -> None:
+        self.inert = {} if inert is None else inert
+        self.looks = 0  # at something that follows from the card
+        self.sources = sources
+        self.capability = capability
+        self.asked: dict[Question, bool] = {}
+        self.entered: dict[Any, Any] = {}
+        self.chains: dict[int, str] = {}  # an `elif` -> where its chain begins
+        self.open = 0  # tests on the way that are not told
+        self.depth = 0
+
+    def ask(self, module: Module, node: ast.AST, text: str, kind: str, passes: bool) -> None:
+        question = Question(module.at(node), text, kind, self.open == 0, self.chains.get(id(node), module.at(node)))
+        self.asked[question] = self.asked.get(question, True) and passes
+
+    # -- functions ----------------------------------------------------------------------------------------------
+
+    def enter(self, function: Reference, arguments: list[Any], keywords: Mapping[str, Any], this: Any = None) -> Any:
+        """The value a call returns, as far as it is known."""
+        node = function.node
+        if not isinstance(node, Function) or self.depth > _DEEPEST or len(self.entered) > _ENTERED_AT_MOST:
+            return UNKNOWN
+        names = _parameters(node, [*([this] if this is not None else []), *arguments], keywords)
+        if self.depth == 0:  # whoever calls from outside may give other values than the defaults
+            names = {name: UNKNOWN if isinstance(value, Asked) else value for name, value in names.items()}
+        key = (id(node), self.open == 0, tuple((name, _key(value)) for name, value in names.items()))
+        if key in self.inert:
+            return self.inert[key]
+        if key in self.entered:
+            return self.entered[key]
+        self.entered[key] = UNKNOWN
+        looks = self.looks
+        self.depth += 1
+        opened = self.open
+        try:
+            returned = self.block(node.body, Scope(function.module, names, function.outer))
+        finally:
+            self.depth -= 1
+            self.open = opened
+        self.entered[key] = returned.value if isinstance(returned, _Returned) else Asked(None, False)
+        if self.looks == looks:
+            self.inert[key] = self.entered[key]
+        return self.entered[key]
+
+    def block(self, body: list[ast.stmt], scope: Scope) -> "_Returned | None":
+        opened = self.open
+        for node in body:
+            ended = self.statement(node, scope)
+            if ended is not None:
+                return ended
+        self.open = max(self.open, opened)
+        return None
+
+    def statement(self, node: ast.stmt, scope: Scope) -> "_Returned | None":
+        if isinstance(node, ast.If):
+            return self.branch(node, scope)
+        if isinstance(node, ast.Assert):
+            value = self.value(node.test, scope)
+            if isinstance(value, Asked) and value.card:
+                self.ask(scope.module, node, ast.unparse(node.test), "assert", bool(value.value))
+        elif isinstance(node, ast.Return):
+            return _Returned(self.value(node.value, scope) if node.value else Asked(None, False))
+        elif isinstance(node, ast.Raise):
+            return _Returned(UNKNOWN, raised=True)
+        elif isinstance(node, Function | ast.ClassDef):
+            scope.names[node.name] = Reference(scope.module, node, scope)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            self.imported(node, scope)
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            self.assigned(node, scope)
+        elif isinstance(node, ast.For | ast.While | ast.With | ast.Try):
+            return self.compound(node, scope)
+        else:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.expr):
+                    self.value(child, scope)
+        return None
+
+    def compound(self, node: ast.For | ast.While | ast.With | ast.Try, scope: Scope) -> "_Returned | None":
+        """Loops once, with unknown loop variables; of a `try` only what is tried."""
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.withitem):
+                self.value(child.context_expr, scope)
+            elif isinstance(child, ast.expr) and not isinstance(node, ast.For):
+                self.value(child, scope)
+        if isinstance(node, ast.For):
+            self.value(node.iter, scope)
+            _bind(node.target, UNKNOWN, scope)
+        loops = isinstance(node, ast.For | ast.While)
+        self.open += loops
+        ended = self.block(node.body, scope)
+        self.open -= loops
+        return None if loops or isinstance(node, ast.Try) else ended
+
+    def branch(self, node: ast.If, scope: Scope) -> "_Returned | None":
+        if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
+            self.chains[id(node.orelse[0])] = self.chains.get(id(node), scope.module.at(node))
+        value = self.value(node.test, scope)
+        if isinstance(value, Asked):
+            taken, other = (node.body, node.orelse) if value.value else (node.orelse, node.body)
+            if value.card:
+                self.decided(node, scope, bool(value.value), taken, other)
+            return self.block(taken, scope)
+        before = dict(scope.names)
+        self.open += 1
+        first = self.block(node.body, scope)
+        after, scope.names = scope.names, before
+        second = self.block(node.orelse, scope)
+        self.open -= 1
+        now = scope.names
+        for name, value in after.items():
+            other = now.get(name, UNKNOWN)
+            if value is not other and _key(value) != _key(other):
+                now[name] = UNKNOWN
+        if first is not None and second is not None:
+            return _Returned(UNKNOWN, first.raised and second.raised)
+        if (first is not None and not first.raised) or (second is not None and not second.raised):
+            self.open += 1  # what follows is reached only if that way was not taken
+        return None
+
+    def decided(self, node: ast.If, scope: Scope, holds: bool, taken: list[ast.stmt], other: list[ast.stmt]) -> None:
+        """A test of the capability: a gate when one of its sides refuses."""
+        text = ast.unparse(node.test)
+        if _refuses(taken):
+            self.ask(scope.module, node, f"not ({text})" if holds else text, "raise", False)
+        elif _refuses(other) or _refuses(_last_else(other)):
+            self.ask(scope.module, node, text if holds else f"not ({text})", "raise", True)
+
+    # -- names and values ---------------------------------------------------------------------------------------
+
+    def imported(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        for alias in node.names:
+            if isinstance(node, ast.ImportFrom):
+                base = self.sources.absolute(scope.module, node.module, node.level)
+                scope.names[alias.asname or alias.name] = Package(f"{base}.{alias.name}")
+            else:
+                name = alias.name if alias.asname else alias.name.partition(".")[0]
+                scope.names[alias.asname or name] = Package(name)
+
+    def assigned(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: Scope) -> None:
+        value = self.value(node.value, scope) if node.value else UNKNOWN
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            _bind(target, UNKNOWN if isinstance(node, ast.AugAssign) else value, scope)
+
+    def value(self, node: ast.expr, scope: Scope) -> Any:
+        found = value_of(node, lambda name: self.named(name, scope), lambda item: self.other(item, scope))
+        if isinstance(found, Asked) and found.card:
+            self.looks += 1
+        return found
+
+    def named(self, name: str, scope: Scope) -> Any:
+        found = scope.find(name)
+        if found is not None:
+            return found
+        for binding in reversed(bindings(scope.module).get(name, ())):
+            if binding.value is not None:
+                return self.value(binding.value, Scope(scope.module, {}))
+            if binding.target:
+                return Package(binding.target)
+            return Reference(scope.module, self.full(scope.module, name))
+        return UNKNOWN
+
+    def full(self, module: Module, name: str) -> ast.AST:
+        """The definition with its body."""
+        for node in module.tree.body:
+            if getattr(node, "name", "") == name:
+                return node
+        return ast.Pass()
+
+    def other(self, node: ast.expr, scope: Scope) -> Any:
+        """Attributes and calls."""
+        if isinstance(node, ast.Attribute):
+            base = self.value(node.value, scope)
+            if isinstance(base, Thing):
+                return base.attributes.get(node.attr, self.method(base, node.attr))
+            return Package(f"{base.dotted}.{node.attr}") if isinstance(base, Package) else UNKNOWN
+        if isinstance(node, ast.Call):
+            return self.called(node, scope)
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.value(child, scope)
+        return UNKNOWN
+
+    def method(self, thing: Thing, name: str) -> Any:
+        node = thing.of.node
+        for item in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(item, Function) and item.name == name:
+                return _Method(thing, Reference(thing.of.module, item, thing.of.outer))
+        return UNKNOWN
+
+    def called(self, node: ast.Call, scope: Scope) -> Any:
+        arguments = [self.value(item.value if isinstance(item, ast.Starred) else item, scope) for item in node.args]
+        keywords = {item.arg: self.value(item.value, scope) for item in node.keywords if item.arg}
+        last = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if last in _ASKS:
+            return Asked(self.capability, True)
+        majors = keywords.get("supported_major_versions")
+        if isinstance(majors, Asked) and isinstance(majors.value, list):
+            self.looks += 1
+            text = f"supported_major_versions={majors.value}"
+            self.ask(scope.module, node, text, "flags", self.capability[0] in majors.value)
+            return UNKNOWN
+        return self.apply(self.value(node.func, scope), arguments, keywords)
+
+    def apply(self, callee: Any, arguments: list[Any], keywords: Mapping[str, Any]) -> Any:
+        if isinstance(callee, Package):
+            callee = self.looked_up(callee.dotted)
+        if isinstance(callee, _Method):
+            return self.enter(callee.function, arguments, keywords, callee.thing)
+        if isinstance(callee, Thing):
+            run = self.method(callee, "__call__")
+            return self.enter(run.function, arguments, keywords, callee) if isinstance(run, _Method) else UNKNOWN
+        if isinstance(callee, Reference) and isinstance(callee.node, ast.ClassDef):
+            return self.made(callee, arguments, keywords)
+        if isinstance(callee, Reference):
+            return self.enter(callee, arguments, keywords)
+        for argument in [*arguments, *keywords.values()]:
+            if isinstance(argument, Thing):
+                self.handed(argument)
+        return UNKNOWN
+
+    def looked_up(self, dotted: str) -> Any:
+        if dotted.partition(".")[0] not in self.sources.roots:
+            return UNKNOWN
+        found = resolve(self.sources, dotted)
+        module = self.sources.module(found.home.rpartition(".")[0]) if found.found else None
+        if module is None or found.kind not in ("function", "class"):
+            return UNKNOWN
+        return Reference(module, self.full(module, found.home.rpartition(".")[2]))
+
+    def made(self, cls: Reference, arguments: list[Any], keywords: Mapping[str, Any]) -> Thing:
+        thing = Thing(cls, {})
+        start = self.method(thing, "__init__")
+        if isinstance(start, _Method):
+            self.enter(start.function, arguments, keywords, thing)
+        return thing
+
+    def handed(self, thing: Thing) -> None:
+        """An object that goes to code outside (a compiler, a tuner) is run there."""
+        for name in _RUN:
+            run = self.method(thing, name)
+            if isinstance(run, _Method):
+                self.enter(run.function, [], {}, thing)
+
+
+class _Method(msgspec.Struct, frozen=True):
+    thing: Thing
+    function: Reference
+
+
+class _Returned(msgspec.Struct, frozen=True):
+    value: Any
+    raised: bool = False
+
+
+def _parameters(node: Function, arguments: list[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    spec = node.args
+    positional = [*spec.posonlyargs, *spec.args]
+    names: dict[str, Any] = {item.arg: UNKNOWN for item in [*positional, *spec.kwonlyargs]}
+    defaults = zip(positional[len(positional) - len(spec.defaults) :], spec.defaults, strict=True)
+    for parameter, default in [*defaults, *zip(spec.kwonlyargs, spec.kw_defaults, strict=True)]:
+        if isinstance(default, ast.Constant):
+            names[parameter.arg] = Asked(default.value, False)
+    names.update({item.arg: value for item, value in zip(positional, arguments, strict=False)})
+    names.update({name: value for name, value in keywords.items() if name in names})
+    return names
+
+
+def _bind(target: ast.expr, value: Any, scope: Scope) -> None:
+    if isinstance(target, ast.Name):
+        scope.names[target.id] = value
+    elif isinstance(target, ast.Tuple | ast.List):
+        parts = value.value if isinstance(value, Asked) and isinstance(value.value, list | tuple) else ()
+        for position, item in enumerate(target.elts):
+            fits = len(parts) == len(target.elts)
+            _bind(item, Asked(parts[position], value.card) if fits else UNKNOWN, scope)
+    elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+        owner = scope.find(target.value.id)
+        if isinstance(owner, Thing):
+            owner.attributes[target.attr] = value
+
+
+def _key(value: Any) -> Any:
+    """What makes two known values the same."""
+    if isinstance(value, Asked):
+        return (repr(value.value), value.card)
+    if isinstance(value, Thing):
+        return (id(value.of.node), tuple((name, _key(item)) for name, item in value.attributes.items()))
+    if isinstance(value, Reference):
+        return id(value.node)
+    return value.dotted if isinstance(value, Package) else None
+
+
+def _refuses(body: list[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], ast.Raise)
+
+
+def _last_else(body: list[ast.stmt]) -> list[ast.stmt]:
+    """What stands behind the last `else` of a chain of `elif`."""
+    while len(body) == 1 and isinstance(body[0], ast.If):
+        body = body[0].orelse
+    return body
