@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PRO_6000 = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
-SWITCHES = (("00:01.1", "01", "02", ("03", "04")), ("80:01.1", "81", "82", ("83", "84")))  # root, up, inside, cards
+SWITCHES: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
+    ("00:01.1", "01", "02", ("03", "04")),
+    ("80:01.1", "81", "82", ("83", "84")),
+)  # root, up, inside, cards
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Server:
     peers: str = "OK"
     hypervisor: str = ""
     cpus: str = "64-127"
+    switches: tuple[tuple[str, str, str, tuple[str, str]], ...] = SWITCHES
 
     def smi(self) -> str:
         head = (
@@ -75,7 +79,7 @@ class Server:
 """
 
     def pci(self) -> str:
-        return "\n".join(block for switch in SWITCHES for block in self._switch(*switch))
+        return "\n".join(block for switch in self.switches for block in self._switch(*switch))
 
     def _switch(self, root: str, up: str, inside: str, cards: tuple[str, str]) -> list[str]:
         last = cards[-1]

@@ -10,7 +10,7 @@ from sublight.tuning.checks import CHECKS
 from sublight.tuning.record import REACHES, Gain, Verdict
 from sublight.tuning.report import folder_report
 from tests.tuning.judged import H200, by_knob, judged
-from tests.tuning.machines import Server
+from tests.tuning.machines import SWITCHES, Server
 
 SETTINGS = (
     "/proc/sys/kernel/numa_balancing:0\n/proc/sys/vm/swappiness:10\n/proc/sys/vm/nr_hugepages:0\n"
@@ -166,7 +166,30 @@ def test_all_reduce_of_cards_without_nvlink(tmp_path: Path) -> None:
     assert finding.verdict is Verdict.CHECK
     assert finding.found == "4 GPUs without NVLink between all of them (pairs: 4 SYS, 2 PIX)"
     assert (finding.cost.figure.value, finding.cost.unit) == (15, "us a message")
-    assert "4 to 5 us a message" in finding.why and "19 to 20 us" in finding.why and "128 KB" in finding.why
+    assert "4 to 5 us a message" in finding.why and "19 to 20 us" in finding.why and "128 KB to 1 MB" in finding.why
+
+
+def test_switches_below_several_roots(tmp_path: Path) -> None:
+    two = judged(tmp_path)["writes to several roots"]
+    assert two.verdict is Verdict.FINE
+    assert two.found == "2 switches (Broadcom / LSI PEX890xx PCIe Gen 5 Switch) below 2 root ports, 2 GPUs each"
+    server = Server(switches=(*SWITCHES, ("40:01.1", "41", "42", ("43", "44"))))
+    three = judged(tmp_path, server)["writes to several roots"]
+    assert (three.verdict, three.found.split(" (")[0]) == (Verdict.CHECK, "3 switches")
+    assert "below 3 root ports" in three.found and three.cost.figure.value == pytest.approx(52.5 / 13.5)
+    intel = Server().cpu().replace("AMD EPYC 9575F 64-Core Processor", "Intel(R) Xeon(R) 6787P")
+    assert "writes to several roots" not in judged(tmp_path, server, e_log=intel)
+
+
+def test_power_saving_of_ports(tmp_path: Path) -> None:
+    start = "BOOT_IMAGE=/vmlinuz-6.17 root=/dev/sda1 ro"
+    for parameters, verdict, found in (
+        ("", Verdict.CHECK, "neither is set"),
+        (" pcie_aspm=off", Verdict.CHECK, "pcie_aspm=off"),
+        (" pcie_port_pm=off pcie_aspm=off", Verdict.FINE, "pcie_port_pm=off pcie_aspm=off"),
+    ):
+        finding = judged(tmp_path, Server(cmdline=start + parameters))["PCIe port power saving"]
+        assert (finding.verdict, finding.found) == (verdict, found)
 
 
 def test_nccl_on_an_amd_host(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ CHECKS = Registry(
         "iommu": "sublight.tuning.checks.iommu:CHECK",
         "collectives": "sublight.tuning.checks.collectives:CHECK",
         "link": "sublight.tuning.checks.link:CHECK",
+        "switches": "sublight.tuning.checks.switches:CHECK",
+        "port-power": "sublight.tuning.checks.port_power:CHECK",
         "payload": "sublight.tuning.checks.payload:CHECK",
         "bar": "sublight.tuning.checks.bar:CHECK",
         "power": "sublight.tuning.checks.power:CHECK",

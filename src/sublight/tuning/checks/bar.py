@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sublight.tuning.checks.base import NVIDIA_SMI, RTX6K, Check, Knob, several, unmeasured
+from sublight.tuning.checks.base import RTX6K, Check, Knob, several, unmeasured
 from sublight.tuning.machine import MachineFacts
 from sublight.tuning.readings import Readings
 from sublight.tuning.record import Finding, Gain, Verdict
@@ -11,8 +11,8 @@ from sublight.units import show_gib
 BAR = Knob(
     "Resizable BAR",
     "at least the memory's size",
-    "peers reach a card's memory through BAR1; peer access over a small one is refused or goes through a window",
-    f"{NVIDIA_SMI}; {RTX6K} (EnableResizableBar=1 among its driver settings)",
+    "peers reach a card's memory through BAR1, and a firmware that leaves it at 256 MB cripples peer access",
+    f"{RTX6K} hardware/pcie-bandwidth.md",
     Gain.PLAUSIBLE,
     unmeasured(
         "milliseconds a step", "where it stops peer access, that is the price; nobody measured a small one alone"

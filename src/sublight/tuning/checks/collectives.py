@@ -15,9 +15,10 @@ ALLREDUCE = Knob(
     "all-reduce without NVLink",
     "one-shot over PCIe when small",
     "vLLM and SGLang turn their own all-reduce off for more than two GPUs that NVLink does not join, even where peer "
-    "access works: 4 to 5 us a message of 4 to 8 KB became 19 to 20 us. Above some 128 KB NCCL is faster; and kernels "
-    "that pull can hang over PCIe, so nothing is to be forced without a test",
-    _VLLM,
+    "access works: 4 to 5 us a message of 4 to 8 KB became 19 to 20 us. How far a one-shot carries is the machine's: "
+    "it beat NCCL up to 128 KB to 1 MB on 4 cards, and up to 8 KB on 8 cards behind switches of two sockets (16 KB: "
+    "151 against 69 us). Kernels that pull can hang over PCIe, so nothing is to be forced without a test",
+    f"{_VLLM}; {RTX6K} hardware/asus-esc8000a-e13p-broadcom-switches.md",
     Gain.MEASURED,
     costs("milliseconds a step", 15, "us a message", _VLLM, "20 us by NCCL against 5 us; a step of GLM-5 sends 157"),
 )

@@ -11,7 +11,7 @@ HMM = Knob(
     "heterogeneous memory (HMM)",
     "off (uvm_disable_hmm=1)",
     "with it on, machines with peer access over PCIe hung or stalled in NCCL",
-    f"{RTX6K} optimization/nccl-tuning.md",
+    f"{RTX6K} hardware/pcie-bandwidth.md",
     Gain.PLAUSIBLE,
     unmeasured("jitter or start-up", "reported as hangs, not as a time"),
 )

@@ -13,7 +13,7 @@ READ_REQUEST = Knob(
     "PCIe MaxReadReq",
     "leave it (512)",
     "128 to 4096 changed nothing; a switch port that locks it at 128 lost nothing either",
-    f"{RTX6K} hardware/wrx90-cpayne-microchip-switches.md",
+    f"{RTX6K} hardware/pcie-posted-write-collapse.md",
     Gain.NONE,
     unmeasured("none shown", "measured, without a difference"),
 )
@@ -21,7 +21,7 @@ PAYLOAD = Knob(
     "PCIe MaxPayload",
     "as negotiated",
     "it is settled between a port and its device at start and cannot be tuned afterwards",
-    f"{RTX6K} hardware/wrx90-cpayne-microchip-switches.md",
+    f"{RTX6K} hardware/pcie-posted-write-collapse.md",
     Gain.NONE,
     unmeasured("none shown", "there is no other setting to compare with"),
 )
