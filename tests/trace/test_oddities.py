@@ -4,7 +4,7 @@ Written as the profiler writes them, read as any trace is. Times are microsecond
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from sublight.trace.analysis import Analysis, analyse
 from sublight.trace.oddity import Oddity
 from sublight.trace.plan import Plan
+from sublight.trace.powerlog import GpuPower
 from sublight.trace.read import read_trace
 
 GEMM = "nvjet_sm90_tst_64x8_64x16_1x1_v_bz_TNT"
@@ -72,11 +73,11 @@ class Decode:
             self.step(kernels, **how)
         return self
 
-    def analysed(self, folder: Path, plan: Plan | None = None) -> Analysis:
+    def analysed(self, folder: Path, plan: Plan | None = None, power: Sequence[GpuPower] = ()) -> Analysis:
         file = folder / "trace.json"
         document = {"schemaVersion": 1, "deviceProperties": [self.device], "traceEvents": self.events}
         file.write_text(json.dumps(document), encoding="utf-8")
-        return analyse(read_trace(file), plan)
+        return analyse(read_trace(file), plan, power=power)
 
     def odd(self, folder: Path, plan: Plan | None = None) -> dict[str, Oddity]:
         return {o.id: o for o in self.analysed(folder, plan).oddities}

@@ -175,9 +175,14 @@ def even(start_us: int, steps: int = 10) -> Sample:
     return sample
 
 
+def test_steps_all_alike_are_matched_by_the_clocks_where_they_agree() -> None:
+    found_clock = align(read(kineto(even(0))), read(kineto(even(2030))))
+    assert (found_clock.offset_ns, found_clock.matched, found_clock.doubt) == (30 * US, 8, "")
+
+
 def test_steps_all_alike_are_matched_by_the_nearest_clocks_and_the_doubt_is_told() -> None:
-    found_clock = align(read(kineto(even(0))), read(kineto(even(2000))))
-    assert (found_clock.offset_ns, found_clock.matched) == (0, 8)
+    found_clock = align(read(kineto(even(0))), read(kineto(even(2300))))
+    assert (found_clock.offset_ns, found_clock.matched) == (300 * US, 8)
     assert found_clock.doubt == (
         "the collectives recur so evenly that offsets 1.00 ms apart fit as well; taken was the smallest"
     )

@@ -170,7 +170,10 @@ def _analysed(path: str, inputs: tuple[Any, ...]) -> Any:
 
     gc.enable()
     model, _, workload, *_ = inputs
-    return analyse(read_trace(path, operators=False), step_plan(model, workload.layout, workload.sequences_per_rank * workload.width))
+    return analyse(
+        read_trace(path, operators=False),
+        step_plan(model, workload.layout, workload.sequences_per_rank * workload.width),
+    )
 
 
 def _attainable(bench: str | None, limit: Any) -> Any:

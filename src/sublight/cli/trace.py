@@ -11,9 +11,9 @@ from sublight.errors import UsageError
 # What each job takes no notice of, and therefore refuses.
 _OUTPUTS = ("as_json", "markdown", "html", "save", "width")
 _NO_USE = {
-    "--slice": ("step", "ranks", "model", *_OUTPUTS),
+    "--slice": ("step", "ranks", "model", "power", *_OUTPUTS),
     "the ranks of one run": ("step", "device", "model"),
-    "two traces": ("step", "device"),
+    "two traces": ("step", "device", "power"),
 }
 
 
@@ -26,6 +26,7 @@ _NO_USE = {
 @click.option("--step", type=int, metavar="N", help="Take this step apart instead of the median one.")
 @click.option("--device", type=int, metavar="N", help="Which GPU, where the trace holds several.")
 @click.option("--ranks", is_flag=True, help="The files are ranks of one run: who waits for whom.")
+@click.option("--power", metavar="CSV", help="Log of nvidia-smi --query-gpu from the run: do busy cards work?")
 @click.option("--slice", "slice_step", type=int, metavar="N", help="Write step N as a small trace (needs -o).")
 @click.option("-o", "out", metavar="FILE", help="Where --slice writes to; compressed if it ends in .gz.")
 @output_options
@@ -35,6 +36,7 @@ def command(
     step: int | None,
     device: int | None,
     ranks: bool,
+    power: str | None,
     slice_step: int | None,
     out: str | None,
     **options: Any,
@@ -55,18 +57,18 @@ def command(
     gc.enable()
     if (slice_step is None) != (out is None):
         raise UsageError("--slice and -o", "one was given without the other", "--slice 3 -o step.json")
-    given = {"model": model, "step": step, "device": device, "ranks": ranks, **options}
+    given = {"model": model, "step": step, "device": device, "ranks": ranks, "power": power, **options}
     if slice_step is not None and out is not None:
         _check_use("--slice", given)
         _write_slice(files, slice_step, Path(out), device)
     elif ranks or Path(files[0]).is_dir() or any(c in files[0] for c in "*?["):
         _check_use("the ranks of one run", given)
-        emit(_skew(files), options)
+        emit(_skew(files, power), options)
     elif len(files) == 2:
         _check_use("two traces", given)
         emit(_compared(files, plan_for(model, options)), options)
     elif len(files) == 1:
-        emit(_analysed(files[0], plan_for(model, options), step, device), options)
+        emit(_analysed(files[0], plan_for(model, options), step, device, power, options["tp"]), options)
     else:
         raise UsageError("several traces", f"{len(files)} files were given", "two to compare them, or --ranks")
 
@@ -78,11 +80,23 @@ def _check_use(job: str, given: dict[str, Any]) -> None:
             raise UsageError(f"{flag} with {job}", "it has no use there", f"the same without {flag}")
 
 
-def _analysed(path: str, plan: Any, step: int | None, device: int | None) -> Any:
+def _analysed(path: str, plan: Any, step: int | None, device: int | None, power: str | None, tp: int) -> Any:
+    from sublight.gap.healthy import healthy_all_reduce
     from sublight.trace.analysis import analyse
     from sublight.trace.read import read_trace
 
-    return analyse(read_trace(path, operators=False), plan, step=step, device=device)
+    cards = _power_log(power)
+    trace = read_trace(path, operators=False)
+    published = healthy_all_reduce(trace, tp if tp > 1 else 0)
+    return analyse(trace, plan, step=step, device=device, power=cards, published=published)
+
+
+def _power_log(path: str | None) -> Any:
+    if path is None:
+        return ()
+    from sublight.trace.powerlog import read_power_log
+
+    return read_power_log(path)
 
 
 def _compared(files: tuple[str, ...], plan: Any) -> Any:
@@ -96,14 +110,17 @@ def _compared(files: tuple[str, ...], plan: Any) -> Any:
     return compare_traces(one, other, plan)
 
 
-def _skew(files: tuple[str, ...]) -> Any:
+def _skew(files: tuple[str, ...], power: str | None) -> Any:
+    from sublight.gap.healthy import healthy_all_reduce
     from sublight.trace.ranks import read_ranks
     from sublight.trace.skew import find_skew
 
+    cards = _power_log(power)
     found = read_ranks(files[0] if len(files) == 1 else list(files))
     for left in found.left_out:
         click.echo(f"left out: {left.path}: {left.reason}", err=True)
-    return find_skew(found)
+    first = found.ranks[0].trace
+    return find_skew(found, power=cards, published=healthy_all_reduce(first, first.world_size or len(found.ranks)))
 
 
 def _write_slice(files: tuple[str, ...], number: int, out: Path, device: int | None) -> None:

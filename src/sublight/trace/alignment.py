@@ -7,7 +7,7 @@ other the last. So every shift that leaves half of them matched is tried. The of
 ends, and the median distance from it says how well a shift fits: only the right one pairs ends of the same collectives,
 whatever the steps in between took, and it must fit far better than one that the counts ask for. Where steps are so
 alike that several shifts fit, the one with the smallest offset is taken, because ranks of one host share a clock, or
-the smallest shift if the clocks have nothing to do with each other; and the doubt is told.
+the smallest shift if the clocks have nothing to do with each other; and unless they agree, the doubt is told.
 """
 
 import re
@@ -29,6 +29,7 @@ _MOST_SHIFTS = 2048
 _MOST_COMPARED = 512
 _FEWEST = 4  # compared: fewer fit well by chance
 _ABOUT_AS_GOOD, _FAR_BETTER, _RESOLUTION_NS = 1.5, 3, 100
+_SHARED = 0.05  # of the distance to the next offset that fits
 _COMPARABLE_NS = 1_000_000_000  # hosts that ask a time server are far closer
 
 Key = tuple[str, int | None]
@@ -89,8 +90,9 @@ def align(reference: Trace, other: Trace) -> Clock:
     if shifted:
         how += f"; {shifted} of {len(shifts)} kinds matched with a shift, as the profiles begin apart"
     doubt = ""
-    if rivals:
-        nearest_ns = min(abs(rival.middle - chosen.middle) for rival in rivals)
+    nearest_ns = min((abs(rival.middle - chosen.middle) for rival in rivals), default=0)
+    if rivals and abs(chosen.middle + base) > _SHARED * nearest_ns:
+        # Clocks that agree so well by chance would be a wonder; others may be off by a step.
         doubt = (
             f"the collectives recur so evenly that offsets {show_time(nearest_ns / 1e9)} apart fit as well; taken was "
             f"the {'smallest' if abs(chosen.middle + base) <= _COMPARABLE_NS else 'one with the smallest shift'}"

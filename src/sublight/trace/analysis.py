@@ -1,6 +1,6 @@
 """Analysis: what one trace says of a step, as a record."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -15,8 +15,9 @@ from sublight.trace.kernels import KernelTime, Moment, StepEvents, kernel_times,
 from sublight.trace.labels import label
 from sublight.trace.layers import LayerTimes, layer_times
 from sublight.trace.oddities import oddities
-from sublight.trace.oddity import Oddity, Seen
+from sublight.trace.oddity import Oddity, Published, Seen
 from sublight.trace.plan import Plan
+from sublight.trace.powerlog import GpuPower, power_of
 from sublight.trace.refine import refine
 from sublight.trace.repairs import Repair
 from sublight.trace.sample import Sample, sample
@@ -49,6 +50,7 @@ class Analysis(Record, frozen=True, kw_only=True):
         planned: whether a model was given for that.
         events: of the chosen step, for the timeline.
         layers: of the chosen step, where something in it repeats; records of version 1 have none.
+        power: what the card drew meanwhile, where a log was given.
     """
 
     schema = "trace"
@@ -66,6 +68,7 @@ class Analysis(Record, frozen=True, kw_only=True):
     planned: bool
     events: StepEvents
     layers: LayerTimes | None = None
+    power: GpuPower | None = None
 
     def flaws(self) -> Iterator[str]:
         if not 0 <= self.chosen < len(self.steps.steps):
@@ -106,13 +109,23 @@ def _drawable(moment: Moment, events: StepEvents) -> bool:
     return min(moment.start_ns, moment.duration_ns) >= 0 and all(0 <= n < len(table) for n, table in tables)
 
 
-def analyse(trace: Trace, plan: Plan | None = None, *, step: int | None = None, device: int | None = None) -> Analysis:
+def analyse(
+    trace: Trace,
+    plan: Plan | None = None,
+    *,
+    step: int | None = None,
+    device: int | None = None,
+    power: Sequence[GpuPower] = (),
+    published: Published | None = None,
+) -> Analysis:
     """Find the steps, tell the kernels apart, and take one step to pieces.
 
     Args:
         plan: the products of the model's layers; without it, GEMMs that share a name stay unknown.
         step: index of the step to take apart; the median one unless given.
         device: which GPU, where the trace holds several; the busiest unless given.
+        power: the cards of a power log; the one of the trace is told by its rank, or by its device.
+        published: what an all-reduce should take.
 
     Raises:
         UsageError: no step was found, or not the one asked for.
@@ -134,6 +147,8 @@ def analyse(trace: Trace, plan: Plan | None = None, *, step: int | None = None, 
     else:
         breakdown = break_down(trace, steps.steps[chosen], labels)
     kernels = kernel_times(trace, steps.steps[chosen], labels)
+    drawn = power_of(power, steps.device if trace.rank is None else trace.rank)
+    seen = Seen(trace, steps, steps.steps[chosen], breakdown, kernels, labels, plan, drawn, published)
     return Analysis(
         source=_source(trace, steps.device),
         steps=steps,
@@ -142,11 +157,12 @@ def analyse(trace: Trace, plan: Plan | None = None, *, step: int | None = None, 
         rows=rows,
         idle=idle,
         kernels=kernels,
-        oddities=oddities(Seen(trace, steps, steps.steps[chosen], breakdown, kernels, labels, plan)),
+        oddities=oddities(seen),
         unresolved=unresolved,
         planned=plan is not None,
         events=step_events(trace, steps.steps[chosen], labels),
         layers=layer_times(trace, steps.steps[chosen], labels),
+        power=drawn,
     )
 
 

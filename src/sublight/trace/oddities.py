@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from sublight.trace.classify import Category
+from sublight.trace.classify import Kind as Sort
 from sublight.trace.drift import slower_kernels
 from sublight.trace.events import Trace
 from sublight.trace.idle import IdleKind
@@ -11,6 +13,7 @@ from sublight.trace.kernels import short_name
 from sublight.trace.oddity import WORTH, Oddity, Seen
 from sublight.trace.padding import padded_batch, padded_heads
 from sublight.trace.phases import Phase
+from sublight.trace.power import held_down, spinning
 from sublight.trace.waiting import slow_collectives
 from sublight.units import show_count, show_percent, show_time
 
@@ -31,6 +34,8 @@ def _few_blocks(seen: Seen) -> Iterable[Oddity]:
     for kernel in seen.kernels:
         if not 0 < kernel.blocks <= sms // 4 or kernel.summed_ns < WORTH * seen.breakdown.wall_ns:
             continue
+        if Sort(kernel.kind).category is Category.COMMUNICATION:
+            continue  # what waits for a link needs few blocks
         mean = kernel.summed_ns / kernel.calls * 1e-9
         if mean * 1e9 < 3 * _SHORT_NS:
             continue  # too short to be worth spreading out
@@ -168,7 +173,7 @@ def _flags(seen: Seen) -> Iterable[Oddity]:
 
 _CHECKS = (
     _few_blocks, _no_graph, _graph_not_used, _gaps, _short_kernels, _host_waits, _dequantised, _flags,
-    slow_collectives, slower_kernels, padded_heads, padded_batch,
+    slow_collectives, slower_kernels, padded_heads, padded_batch, spinning, held_down,
 )  # fmt: skip
 
 

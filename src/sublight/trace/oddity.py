@@ -10,6 +10,7 @@ from sublight.trace.events import Trace
 from sublight.trace.kernels import KernelTime
 from sublight.trace.labels import Labels
 from sublight.trace.plan import Plan
+from sublight.trace.powerlog import GpuPower
 from sublight.trace.steps import Step, Steps
 
 WORTH = 0.01  # of the step: below that a finding is noise
@@ -35,8 +36,15 @@ class Oddity(msgspec.Struct, frozen=True):
     row: str = ""
 
 
+class Published(msgspec.Struct, frozen=True):
+    """The time that somebody published for such an all-reduce on such cards; `said` tells what, and for which size."""
+
+    ns: int
+    said: str
+
+
 class Seen(NamedTuple):
-    """What the checks look at."""
+    """What the checks look at. `power` is of the card, `published` of a collective like those of the trace."""
 
     trace: Trace
     steps: Steps
@@ -45,6 +53,8 @@ class Seen(NamedTuple):
     kernels: Sequence[KernelTime]
     labels: Labels
     plan: Plan | None = None
+    power: GpuPower | None = None
+    published: Published | None = None
 
     def exposed_ns(self, row: str) -> int:
         """Wall time in which the row alone ran."""

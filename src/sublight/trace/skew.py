@@ -19,9 +19,13 @@ import numpy as np
 
 from sublight.errors import UsageError
 from sublight.records import Record
+from sublight.trace import classify as rules
 from sublight.trace.alignment import Clock
 from sublight.trace.arrivals import cut, uncertainty_of
 from sublight.trace.collectives import collectives_of, meetings
+from sublight.trace.oddity import Published
+from sublight.trace.power import excess, shown, waits
+from sublight.trace.powerlog import GpuPower, power_of
 from sublight.trace.ranks import Ranks
 from sublight.trace.steps import Steps, devices, find_steps
 from sublight.trace.stepskew import Place, StepSkew, places_of, step_skew
@@ -60,10 +64,11 @@ class Skew(Record, frozen=True, kw_only=True):
         together: how many of them nobody came last to.
         doubtful: how many collectives of all steps were left out, because a rank left before another arrived.
         alone: how many collectives of all steps no other rank has.
+        power: the cards of a power log, by the number of the rank.
     """
 
     schema = "skew"
-    version = 1
+    version = 2
 
     ranks: tuple[RankSkew, ...]
     missing: tuple[int, ...]
@@ -75,6 +80,7 @@ class Skew(Record, frozen=True, kw_only=True):
     steps: tuple[StepSkew, ...]
     places: tuple[Place, ...]
     notes: tuple[str, ...]
+    power: dict[int, GpuPower] = msgspec.field(default_factory=dict)
 
     @property
     def straggler(self) -> int | None:
@@ -83,12 +89,20 @@ class Skew(Record, frozen=True, kw_only=True):
         return most.rank if most.last else None
 
 
-def find_skew(ranks: Ranks, steps: Steps | None = None) -> Skew:
+def find_skew(
+    ranks: Ranks,
+    steps: Steps | None = None,
+    *,
+    power: Sequence[GpuPower] = (),
+    published: Published | None = None,
+) -> Skew:
     """Cut every collective of every step of the first rank at the arrival of its last rank.
 
     Args:
         ranks: at least two.
         steps: of the first rank; found if not given.
+        power: the cards of a power log, whose index is taken for the rank.
+        published: what an all-reduce should take.
 
     Raises:
         UsageError: fewer than two ranks, or no steps in the first.
@@ -129,8 +143,9 @@ def find_skew(ranks: Ranks, steps: Steps | None = None) -> Skew:
         steps=by_step,
         places=places_of(usual, count),
         notes=(),
+        power={number: card for number in numbers if (card := power_of(power, number)) is not None},
     )
-    return msgspec.structs.replace(skew, notes=tuple(_notes(skew)))
+    return msgspec.structs.replace(skew, notes=(*_notes(skew), *_power_notes(skew), *_excess_notes(skew, published)))
 
 
 def _rank(place: int, number: int, clock: Clock, steps: Sequence[StepSkew]) -> RankSkew:
@@ -169,5 +184,37 @@ def _notes(skew: Skew) -> list[str]:
         for rank in skew.ranks[1:]
         if not rank.clock.matched
     ]
-    notes += [f"rank {rank.rank} may be matched wrongly: {rank.clock.doubt}" for rank in skew.ranks if rank.clock.doubt]
+    doubts: dict[str, list[int]] = {}
+    for rank in skew.ranks:
+        doubts.setdefault(rank.clock.doubt, []).append(rank.rank)
+    notes += [f"{_listed(ranks)} may be matched wrongly: {doubt}" for doubt, ranks in doubts.items() if doubt]
     return notes
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _power_notes(skew: Skew) -> list[str]:
+    """Ranks that are busy and draw little, with what they wait in; one sentence for ranks of which the same is true."""
+    ranks: dict[str, list[int]] = {}
+    for rank in skew.ranks:
+        card = skew.power.get(rank.rank)
+        if card is not None and waits(card):
+            ranks.setdefault(shown(card), []).append(rank.rank)
+    of_rank = {rank.rank: rank.waiting_ns + rank.transfer_ns for rank in skew.ranks}
+    return [
+        f"{_listed(numbers)}: {words}: waiting, not working; "
+        f"{show_time(max(of_rank[number] for number in numbers) / 1e9)} of a step in collectives, whose kernels spin"
+        for words, numbers in ranks.items()
+    ]
+
+
+def _excess_notes(skew: Skew, published: Published | None) -> list[str]:
+    """All-reduces that take longer than published ones even after the last rank has come."""
+    places = [place for place in skew.places if place.kind == rules.Kind.ALL_REDUCE.value]
+    words, _ = excess(rules.Kind.ALL_REDUCE.value, len(places), sum(place.transfer_ns for place in places), published)
+    if not words:
+        return []
+    mean = sum(place.transfer_ns for place in places) / len(places)
+    return [f"{len(places)} all-reduces a step take {show_time(mean / 1e9)} each after the last rank has come; {words}"]

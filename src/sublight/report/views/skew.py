@@ -1,6 +1,7 @@
 """The document of several ranks: who waits for whom in their collectives."""
 
 from sublight.report.blocks import Block, Cell, Column, Document, Heading, Headline, Line, Listing, Table
+from sublight.trace.power import shown, waits
 from sublight.trace.skew import Skew
 from sublight.units import show_count, show_time
 
@@ -30,6 +31,7 @@ def _ranks(skew: Skew) -> Table:
         Column("came last", "right"),
         Column("late ms", "right"),
         Column("steps", "right", 1),
+        *((Column("power", "left", 1),) if skew.power else ()),
     )
     lines = [
         Line(
@@ -40,8 +42,14 @@ def _ranks(skew: Skew) -> Table:
                 Cell(show_count(rank.last)),
                 Cell(f"{rank.late_ns / 1e6:,.3f}"),
                 Cell(show_count(rank.steps)),
+                *((_power(skew, rank.rank),) if skew.power else ()),
             )
         )
         for rank in skew.ranks
     ]
     return Table(columns, tuple(lines), "In all collectives of a step; medians over the steps.")
+
+
+def _power(skew: Skew, rank: int) -> Cell:
+    card = skew.power.get(rank)
+    return Cell("not in the log", "muted") if card is None else Cell(shown(card), "warn" if waits(card) else "plain")
