@@ -182,6 +182,20 @@ def test_a_talkative_login_shell(tmp_path: Path) -> None:
         server.stop()
 
 
+def test_a_machine_without_timeout(tmp_path: Path) -> None:
+    few = tmp_path / "few"
+    few.mkdir()
+    (few / "sh").symlink_to("/bin/sh")
+    server = sshd.start(tmp_path / "server", prefix=rf'command="export PATH={few}; sh -c \"$SSH_ORIGINAL_COMMAND\""')
+    try:
+        with SshHost(server.destination, server.options) as host:
+            done = host.run(["sh", "-c", "cd /; pwd; exit 9"])
+            assert (done.exit_code, done.stdout) == (9, b"/\n")
+            assert host.run(["timeout"]).failure == "timeout was not found"
+    finally:
+        server.stop()
+
+
 def test_a_host_key_that_is_not_known(tmp_path: Path) -> None:
     server = sshd.start(tmp_path, known=False)
     try:
