@@ -17,9 +17,22 @@ from sublight.audit.toolchain import can_build, missing_libraries
 def capable(scene: Scene, route: Route) -> tuple[Step, Capability]:
     """The answer, and the sets it was drawn from."""
     sets = tuple(code_set(scene, top, route) for top in _tops(scene, route))
-    claimed = tuple(dict.fromkeys(target for gate in route.gates for target in gate.targets))
-    both = Capability(claimed=claimed, gates=tuple(gate.proof for gate in route.gates), code=sets)
+    both = Capability(claimed=_claimed(route), gates=tuple(gate.proof for gate in route.gates), code=sets)
     return _step(scene, route, sets), both
+
+
+def _claimed(route: Route) -> tuple[str, ...]:
+    """The capabilities that the gates let through together; of a refusal, those that it would take.
+
+    A build that is chosen by the card lists only that card's family, so lists of passing gates need not overlap; the
+    shortest then says most.
+    """
+    refused = [gate.targets for gate in route.gates if gate.answer is Answer.FAIL and gate.targets]
+    if refused:
+        return refused[0]
+    lists = [gate.targets for gate in route.gates if gate.targets and gate.answer is Answer.PASS]
+    common = [target for target in (lists[0] if lists else ()) if all(target in other for other in lists)]
+    return tuple(common) or min(lists, key=len, default=())
 
 
 def _tops(scene: Scene, route: Route) -> list[str]:
@@ -71,7 +84,7 @@ def _step(scene: Scene, route: Route, sets: tuple[CodeSet, ...]) -> Step:
         why = before + "; ".join(text for text, _ in lacking)
         return failed(Rung.CAPABLE, why, *proofs, hint="; ".join(dict.fromkeys(hint for _, hint in lacking)))
     open_gates = [gate for gate in route.gates if gate.answer is Answer.NOT_KNOWN]
-    if open_gates:
+    if open_gates and not _listed(scene, route):
         return unknown(Rung.CAPABLE, f"this gate could not be decided: {open_gates[0].text}", *proofs)
     good = [text for found in sets if (text := _support(found, sm))]
     if good:
@@ -83,6 +96,12 @@ def _step(scene: Scene, route: Route, sets: tuple[CodeSet, ...]) -> Step:
         why = f"gates let {sm} through, which is a claim; no shipped code or compiler was found to hold it against"
         return unknown(Rung.CAPABLE, why, *proofs)
     return unknown(Rung.CAPABLE, "neither a gate nor shipped code was found on the way to the kernel", *proofs)
+
+
+def _listed(scene: Scene, route: Route) -> bool:
+    """Whether a gate that lets the card through names it: then one that could not be decided is no obstacle alone."""
+    major, minor = scene.target.compute_capability
+    return any(gate.answer is Answer.PASS and f"{major}.{minor}" in gate.targets for gate in route.gates)
 
 
 def _problem(scene: Scene, found: CodeSet) -> tuple[str, str] | None:

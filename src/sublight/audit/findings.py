@@ -108,18 +108,19 @@ def of_variables(
 
 def of_objects(distribution: str, objects: Objects, installation: Installation) -> Iterator[AuditFinding]:
     """Files that want a CUDA library of another major version, that cannot be read, or were too many."""
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[str, str] = {}
+    paths: list[str] = []
     for found in objects.objects:
-        for name, there in missing_libraries(found.needed, installation.toolchain).items():
-            wanted.setdefault(f"{name}, and {f'only {there} is there' if there else 'it is not there'}", []).append(
-                found.path
-            )
-    for text, paths in wanted.items():
+        missing = missing_libraries(found.needed, installation.toolchain)
+        wanted |= missing
+        paths += [found.path] if missing else []
+    if wanted:
+        said = [f"{name} ({f'there is {there}' if there else 'there is none'})" for name, there in wanted.items()]
         yield AuditFinding(
             level="error",
             subject=distribution,
-            text=f"{len(paths)} of its libraries need {text}",
-            proofs=tuple(Proof("file", path, f"DT_NEEDED {text.partition(',')[0]}") for path in paths[:3]),
+            text=f"{len(paths)} of its libraries need what is not there: {', '.join(said)}",
+            proofs=tuple(Proof("file", path, "DT_NEEDED") for path in paths[:3]),
             hint=f"a build of {distribution} for the CUDA version of this machine",
         )
     broken = [found for found in objects.objects if found.error]

@@ -1,6 +1,7 @@
 """The rung "importable": the exact symbols a path imports, read from source and really imported in the target."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 from sublight.audit.engines.base import Need, Route
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed, unknown
@@ -21,11 +22,11 @@ def importable(scene: Scene, route: Route) -> Step:
     proofs = [proof for need, answer in answers for proof in (_asked(need), *answer.proofs)]
     bad = [(need, answer) for need, answer in answers if answer.answer is Answer.FAIL]
     if bad:
-        why = "; ".join(_with_failure(need, answer) for need, answer in bad)
+        why = "; ".join(_alike(bad))
         return failed(Rung.IMPORTABLE, why, *proofs, hint="; ".join(dict.fromkeys(a.hint for _, a in bad if a.hint)))
     open_ones = [answer for _, answer in answers if answer.answer is Answer.NOT_KNOWN]
     if open_ones:
-        return unknown(Rung.IMPORTABLE, _together(open_ones), *proofs, hint=open_ones[0].hint)
+        return unknown(Rung.IMPORTABLE, _together(scene, open_ones), *proofs, hint=open_ones[0].hint)
     return passed(Rung.IMPORTABLE, f"imported: {', '.join(answer.symbol for _, answer in answers)}", *proofs)
 
 
@@ -38,11 +39,22 @@ def _asked(need: Need) -> Proof:
     return Proof("source", need.where, f"imports {need.symbol} ({need.how}{condition})")
 
 
-def _with_failure(need: Need, answer: SymbolAnswer) -> str:
-    return f"{answer.why} (then: {need.on_failure})" if need.on_failure else answer.why
+def _alike(bad: list[tuple[Need, SymbolAnswer]]) -> Iterator[str]:
+    """Failures, those of one cause in one sentence, and what the engine does then."""
+    causes: dict[str, list[tuple[Need, SymbolAnswer]]] = {}
+    for need, answer in bad:
+        causes.setdefault(answer.why.partition(", found ")[2] or answer.why, []).append((need, answer))
+    for cause, pairs in causes.items():
+        symbols = [answer.symbol for _, answer in pairs]
+        who = ", ".join(symbols) if len(symbols) <= 2 else f"{symbols[0]} and {len(symbols) - 1} more"
+        then = pairs[0][0].on_failure
+        yield f"asked {who}, found {cause}" + (f" (then: {then})" if then else "")
 
 
-def _together(answers: list[SymbolAnswer]) -> str:
+def _together(scene: Scene, answers: list[SymbolAnswer]) -> str:
+    """What is open about several symbols; alike for every backend where nothing at all was imported."""
+    if scene.not_imported and all(answer.home for answer in answers):
+        return f"the sources have every symbol that it imports; importing them was not tried: {scene.not_imported}"
     first = answers[0].why
     return first if len(answers) == 1 else f"{first}; and {len(answers) - 1} more symbols alike"
 
@@ -61,7 +73,7 @@ def symbol_answer(scene: Surroundings, symbol: str) -> SymbolAnswer:
             symbol=symbol, answer=Answer.PASS, why=f"{symbol} is there{lives}", home=home, proofs=proofs
         )
     instead = whereabouts(scene.sources, read) if really.outcome == "error" else ()
-    why = f"asked {symbol}, found {really.message}" + _instead(instead) + _cause(really)
+    why = f"asked {symbol}, found {_line(really.message)}" + _instead(instead) + _cause(really)
     return SymbolAnswer(
         symbol=symbol,
         answer=Answer.FAIL,
@@ -71,6 +83,11 @@ def symbol_answer(scene: Surroundings, symbol: str) -> SymbolAnswer:
         proofs=(*proofs, *(place.proof for place in instead)),
         hint=_hint(scene, symbol, really, instead),
     )
+
+
+def _line(message: str) -> str:
+    """One line of a message that may be a page with its line breaks spelled out."""
+    return " ".join(message.replace("\\n", " ").split())
 
 
 def _instead(places: tuple[object, ...]) -> str:
@@ -100,12 +117,19 @@ def _import_proofs(symbol: str, really: Imported, scene: Surroundings) -> tuple[
 def _hint(scene: Surroundings, symbol: str, really: Imported, places: tuple[object, ...]) -> str:
     if places:
         return f"import {getattr(places[0], 'symbol', '')}"
-    missing = next((s.name for s in really.swallowed if "No module named" in s.message), "")
+    missing = _missing(really)
     if missing:
         return f"install what ships {missing.partition('.')[0]}"
     if really.outcome in ("crash", "hang"):
         return f"{scene.installation.name} -X faulthandler -c 'import {symbol.rpartition('.')[0] or symbol}'"
     return f"a version of {symbol.partition('.')[0]} that has it"
+
+
+def _missing(really: Imported) -> str:
+    """The package whose absence is the cause: of the error itself, or of one that was swallowed and left a name out."""
+    told = [really.message] if really.type != "AttributeError" else [s.message for s in really.swallowed]
+    found = (match for text in told if (match := re.search(r"^ModuleNotFoundError: No module named '([\w.]+)'", text)))
+    return next((match[1] for match in found), "")
 
 
 def _by_source(scene: Surroundings, read: Resolution) -> SymbolAnswer:

@@ -42,7 +42,7 @@ def installed(scene: Scene, route: Route) -> Step:
     if problems:
         return failed(Rung.INSTALLED, "; ".join(problems), *proofs, hint="; ".join(dict.fromkeys(hints)))
     if absent:
-        why = f"{' and '.join(absent)} is not in the folder, which need not be all that is installed"
+        why = f"not in the folder, which need not hold all that is installed: {', '.join(absent)}"
         return unknown(Rung.INSTALLED, why, *proofs, hint="--python with the interpreter that runs the engine")
     return passed(Rung.INSTALLED, ", ".join(dict.fromkeys(named)), *proofs)
 

@@ -4,14 +4,20 @@ An engine's description reads code it has never seen. Where reading fails, that 
 and the others go on.
 """
 
-from collections.abc import Callable
-from typing import TypeVar
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from inspect import signature
+from typing import Any, TypeVar
 
 import msgspec
 
-from sublight.audit.engines.base import Declaration, Engine, Pin, Route
+from sublight.audit.engines.base import Declaration, Engine, Gate, Pin, Route
+from sublight.audit.guarded import Together, guards
+from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer
 from sublight.audit.reading import WatchedSources
+from sublight.audit.source.tree import Sources
 from sublight.audit.target import Target
 
 _Answer = TypeVar("_Answer")
@@ -31,6 +37,7 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
         autos: area -> what runs when nothing is asked for.
         not_read: area -> why nothing could be read of it.
         unparsed: source files that this Python cannot parse, and why.
+        guards: around imports of some path.
     """
 
     backends: tuple[Answered, ...] = ()
@@ -39,14 +46,49 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     variables: frozenset[str] | None = None
     not_read: dict[str, str] = {}
     unparsed: tuple[str, ...] = ()
+    guards: tuple[Together, ...] = ()
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """Every symbol that some path imports."""
         return tuple(dict.fromkeys(need.symbol for answered in self.backends for need in answered.route.needs))
 
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """Those, and what is lost with one of them under the same guard."""
+        return tuple(dict.fromkeys([*self.symbols, *(symbol for guard in self.guards for symbol in guard.symbols)]))
 
-def read(engine: Engine, sources: WatchedSources, target: Target, areas: tuple[str, ...]) -> Answers:
+
+def as_it_is(engine: Engine, installation: Installation) -> dict[str, Any]:
+    """What an engine that tests its installation before it offers a kernel is told of this one.
+
+    Only descriptions that take it are told. Without an interpreter nothing is known, and everything counts as there.
+    """
+    if installation.interpreter is None or "assumed" not in signature(engine.route).parameters:
+        return {}
+    from sublight.audit.engines.vllm.walk import Assumed
+
+    tools = installation.toolchain.tools if installation.toolchain else ()
+    on_path = frozenset(tool.tool for tool in tools if "on the PATH" in tool.found_by)
+
+    def importable(symbol: str) -> bool | None:
+        """Packages that nobody ships are not there; what is in those that are, the sources tell."""
+        top = symbol.partition(".")[0]
+        return None if installation.owners(top) or top in sys.stdlib_module_names else False
+
+    return {
+        "assumed": Assumed(
+            importable=importable,
+            commands=on_path if installation.toolchain else None,
+            environment=installation.environment,
+        )
+    }
+
+
+def read(
+    engine: Engine, sources: WatchedSources, target: Target, areas: tuple[str, ...], told: Mapping[str, Any] = {}
+) -> Answers:
+    """Everything an engine answers for a target. `told`: as `as_it_is` makes it."""
     backends: list[Answered] = []
     autos: dict[str, Route] = {}
     not_read: dict[str, str] = {}
@@ -58,10 +100,13 @@ def read(engine: Engine, sources: WatchedSources, target: Target, areas: tuple[s
             continue
         if not declared:
             not_read[area] = "this version declares its backends in a way that was not recognised"
-        backends += [_answered(engine, sources, item, target) for item in declared]
-        autos[area] = _route(lambda area=area: engine.auto(sources, area, target))  # type: ignore[misc]
+        backends += [_answered(engine, sources, item, target, told) for item in declared]
+        autos[area] = _route(partial(engine.auto, sources, area, target, **told))
+    symbols = [need.symbol for answered in backends for need in answered.route.needs]
+    modules = [module_of(sources, need.where) for answered in backends for need in answered.route.needs]
     return Answers(
         backends=tuple(backends),
+        guards=_or(lambda: guards(sources, filter(None, modules), symbols), ()),
         autos=autos,
         pins=_or(lambda: engine.pins(sources), ()),
         variables=_or(lambda: engine.known_variables(sources), None),
@@ -70,8 +115,27 @@ def read(engine: Engine, sources: WatchedSources, target: Target, areas: tuple[s
     )
 
 
-def _answered(engine: Engine, sources: WatchedSources, declaration: Declaration, target: Target) -> Answered:
-    return Answered(declaration=declaration, route=_route(lambda: engine.route(sources, declaration, target)))
+def _answered(
+    engine: Engine, sources: WatchedSources, declaration: Declaration, target: Target, told: Mapping[str, Any]
+) -> Answered:
+    route = _route(partial(engine.route, sources, declaration, target, **told))
+    more = [
+        gate
+        for need in route.needs
+        if engine.package != need.symbol.partition(".")[0]
+        for gate in symbol_gates(sources, need.symbol, target.compute_capability)
+    ]
+    gates = {(gate.proof.where, gate.text): gate for gate in (*route.gates, *more)}
+    return Answered(declaration=declaration, route=msgspec.structs.replace(route, gates=tuple(gates.values())))
+
+
+def symbol_gates(sources: Sources, symbol: str, capability: tuple[int, int]) -> tuple[Gate, ...]:
+    """Conditions on the card behind a symbol of a library whose gates can be read; () for every other symbol."""
+    if symbol.partition(".")[0] != "flashinfer" or "flashinfer" not in sources.roots:
+        return ()
+    from sublight.audit.engines.flashinfer.gates import gates
+
+    return _or(partial(gates, sources, symbol, capability), ())
 
 
 def _route(ask: Callable[[], Route]) -> Route:
@@ -91,3 +155,9 @@ def _or(ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
 def _failed(error: Exception) -> str:
     """The audited code is arbitrary; what reading it ran into is said, and counts as not known."""
     return f"reading the engine's source ran into {type(error).__name__}: {error}"
+
+
+def module_of(sources: WatchedSources, where: str) -> str:
+    """ "sglang/srt/server_args.py:176" -> "sglang.srt.server_args"; "" for what is no source of these packages."""
+    dotted = where.rpartition(":")[0].removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return dotted if dotted.partition(".")[0] in sources.roots else ""

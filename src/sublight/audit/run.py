@@ -1,7 +1,5 @@
 """The audit: engines, installation and target joined into ladders, eight rungs for every backend."""
 
-import sys
-
 import msgspec
 
 from sublight.audit.auditor import Auditor
@@ -17,7 +15,7 @@ from sublight.audit.proven import Seen, last_rungs
 from sublight.audit.question import Question
 from sublight.audit.reading import DoorReader, WatchedSources
 from sublight.audit.record import AuditFinding, Auto, BackendCode, EngineAudit
-from sublight.audit.routes import Answered, Answers, read
+from sublight.audit.routes import Answered, Answers, as_it_is, module_of, read
 from sublight.audit.scene import Scene
 from sublight.audit.snapshot import KeepingDoor
 from sublight.audit.target import Target
@@ -56,7 +54,7 @@ def audit_engine(auditor: Auditor, name: str, question: Question, seen: Seen) ->
         answers = _answers(auditor, engine, sources, target, areas, identity)
         tops = (engine.package, *tops_of(answers.symbols))
         objects = objects_of(auditor.cache, auditor.door, auditor.installation, tops)
-    imported = auditor.importing(answers.symbols)
+    imported = auditor.importing(answers.tried)
     scene = Scene(
         target=target,
         installation=auditor.installation,
@@ -98,13 +96,17 @@ def _answers(
     areas: tuple[str, ...],
     identity: tuple[object, ...],
 ) -> Answers:
+    told = as_it_is(engine, auditor.installation)
+
     def compute() -> tuple[Answers, set[str]]:
         if isinstance(sources.reader, DoorReader):
             root = sources.roots[engine.package]
             sources.reader.fetch([f"{root}/{folder}" for folder in engine.folders])
-        return read(engine, sources, target, areas), sources.used()
+        return read(engine, sources, target, areas, told), sources.used()
 
-    return auditor.cache.get("answers", (*identity, target, areas), Answers, auditor.door, compute)
+    around = (auditor.installation.found.fingerprint, auditor.installation.environment) if told else ()
+    tools = auditor.installation.toolchain if told else None
+    return auditor.cache.get("answers", (*identity, target, areas, around, tools), Answers, auditor.door, compute)
 
 
 def _judged(
@@ -201,13 +203,16 @@ def _findings(
     found = list(of_variables(engine.name, engine.variables, answers.variables, installation.environment))
     for distribution, objects in scene.objects.items():
         found += of_objects(distribution, objects, installation)
-    modules = [_module(scene.sources.roots, need.where) for a in answers.backends for need in a.route.needs]
-    packages = set(tops_of(answers.symbols)) | {engine.package}
-    found += of_guards(scene.sources, modules, packages, lambda name: _is_there(auditor, name))
-    if limit_bytes is not None:
+    found += of_guards(answers.guards, scene.imported)
+    if limit_bytes is not None and isinstance(scene.sources, WatchedSources):
         element_bytes = 1.0 if scene.target.activation_format in ("FP8", "NVFP4", "MXFP4") else 2.0
-        triton = [_module(scene.sources.roots, p.where) for a in answers.backends for p in a.route.proofs]
-        found += of_tiles(scene.sources, dict.fromkeys(modules + triton), element_bytes, limit_bytes, scene.target.sm)
+        routes = [answered.route for answered in answers.backends]
+        places = [
+            *(need.where for r in routes for need in r.needs),
+            *(proof.where for r in routes for proof in r.proofs),
+        ]
+        modules = dict.fromkeys(filter(None, (module_of(scene.sources, where) for where in places)))
+        found += of_tiles(scene.sources, modules, element_bytes, limit_bytes, scene.target.sm)
     if answers.unparsed:
         found.append(
             AuditFinding(
@@ -218,20 +223,6 @@ def _findings(
             )
         )
     return found
-
-
-def _module(roots: dict[str, str], where: str) -> str:
-    """ "sglang/srt/server_args.py:176" -> "sglang.srt.server_args"."""
-    path = where.rpartition(":")[0].removesuffix(".py").removesuffix("/__init__")
-    dotted = path.replace("/", ".")
-    return dotted if dotted.partition(".")[0] in roots else ""
-
-
-def _is_there(auditor: Auditor, name: str) -> bool:
-    """Whether a package can be expected to import: by who ships it; the standard library is always there."""
-    top = name.partition(".")[0]
-    installation = auditor.installation
-    return top in sys.stdlib_module_names or bool(installation.owners(top)) or installation.interpreter is None
 
 
 def _keep_sources(door: KeepingDoor, engine: Engine, sources: WatchedSources, folder: str) -> None:

@@ -11,15 +11,18 @@ from sublight.audit.flags import worth_trying
 from sublight.audit.gathering import tops_of
 from sublight.audit.importable import symbol_answer
 from sublight.audit.installation import Installation
+from sublight.audit.ladder import Answer
 from sublight.audit.log import read_log
 from sublight.audit.proven import Seen
 from sublight.audit.question import Question
 from sublight.audit.record import Audit, AuditFinding, EngineAudit, MachineSummary, SymbolAnswer, Timings
+from sublight.audit.routes import symbol_gates
 from sublight.audit.run import audit_engine
 from sublight.audit.scene import Surroundings
 from sublight.audit.seen import kernels_of, of_log
 from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
-from sublight.audit.target import Target
+from sublight.audit.target import Target, capability
+from sublight.facts.gpu import Gpu
 
 _LEVELS = ("error", "warn", "info")
 
@@ -44,8 +47,11 @@ def audit(auditor: Auditor, question: Question) -> Audit:
     return record(auditor, question.target, tuple(engines), (), found)
 
 
-def audit_symbols(auditor: Auditor, symbols: Sequence[str]) -> Audit:
-    """Single names, without an engine: whether they can be imported, and where they really live."""
+def audit_symbols(auditor: Auditor, symbols: Sequence[str], judged: Gpu | None = None) -> Audit:
+    """Single names, without an engine: whether they can be imported, and where they really live.
+
+    Conditions on the card behind a symbol are told too; they are answered for `judged`, where a card was named.
+    """
     sources = auditor.sources(tops_of(symbols))
     imported = auditor.importing(tuple(symbols))
     around = Surroundings(
@@ -56,10 +62,22 @@ def audit_symbols(auditor: Auditor, symbols: Sequence[str]) -> Audit:
         partial=not auditor.door.live,
     )
     with auditor.timed("reading"):
-        answers = tuple(symbol_answer(around, symbol) for symbol in dict.fromkeys(symbols))
+        answers = tuple(_with_gates(around, symbol, judged) for symbol in dict.fromkeys(symbols))
     if isinstance(auditor.door, KeepingDoor):
         auditor.door.keep_files(sources.reader.files, (), sources.reader.folders)
     return record(auditor, None, (), answers, [])
+
+
+def _with_gates(around: Surroundings, symbol: str, judged: Gpu | None) -> SymbolAnswer:
+    answer = symbol_answer(around, symbol)
+    told = capability(judged) if judged is not None else None
+    gates = symbol_gates(around.sources, symbol, told or _ANY_CARD)
+    if told is None:
+        gates = tuple(msgspec.structs.replace(gate, answer=Answer.NOT_KNOWN) for gate in gates if gate.targets)
+    return msgspec.structs.replace(answer, gates=gates)
+
+
+_ANY_CARD = (9, 0)  # which one does not matter where only the lists are wanted
 
 
 def record(

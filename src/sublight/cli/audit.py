@@ -127,7 +127,6 @@ def _recorded(path: Path) -> "Door":
 
 def _through(door: "Door", options: dict[str, Any], host: Any = None) -> "Audit":
     """The audit through one door; with --save everything asked is kept, and nothing is taken from the cache."""
-    from sublight.audit import summary
     from sublight.audit.auditor import Auditor
     from sublight.audit.auditor import Options as What
     from sublight.audit.cache import Cache, default_folder
@@ -143,8 +142,16 @@ def _through(door: "Door", options: dict[str, Any], host: Any = None) -> "Audit"
         trace=options["trace"] or "",
     )
     auditor = Auditor(KeepingDoor(door) if saving else door, what, cache)
-    made = summary.audit_symbols(auditor, options["symbols"]) if options["symbols"] else _of_engines(auditor, options)
+    made = _of_symbols(auditor, options) if options["symbols"] else _of_engines(auditor, options)
     return _with_host(made, host) if saving and host is not None else made
+
+
+def _of_symbols(auditor: "Auditor", options: dict[str, Any]) -> "Audit":
+    from sublight.audit import summary
+    from sublight.facts.gpu import parse_gpus
+
+    judged = parse_gpus(options["gpu"])[1] if options["gpu"] else None
+    return summary.audit_symbols(auditor, options["symbols"], judged)
 
 
 def _of_engines(auditor: "Auditor", options: dict[str, Any]) -> "Audit":

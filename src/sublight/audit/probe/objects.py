@@ -22,6 +22,7 @@ _FATBIN = 0xBA55ED50
 _EM_CUDA = 190
 _SUFFIX = {0: "", 1: "a", 2: "f"}  # bits 20 and 21 of an entry's flags
 _KINDS = {1: "compute_", 2: "sm_"}
+_CODE = re.compile(r"\.(so(\.\d+)*|cubin|fatbin)$")
 _NOTE_TARGET = re.compile(rb"-arch[ =]sm_(\d{2,3}[af]?)")
 
 
@@ -49,7 +50,7 @@ def describe(roots: list[str], budget_s: float = 60, most_files: int = 60000) ->
 def _files(root: str) -> Iterator[str]:
     for path in [root] if os.path.isfile(root) else _below(root):
         name = os.path.basename(path)
-        if (".so" in name or name.endswith((".cubin", ".fatbin"))) and not os.path.islink(path):
+        if _CODE.search(name) and not os.path.islink(path):
             yield path
 
 

@@ -1,7 +1,9 @@
 """The document of an audit: backends and rungs in one table, the reasons, the two sets of targets, what to try."""
 
+import re
 from collections.abc import Iterable, Iterator
 
+from sublight.audit.engines.base import Gate
 from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step
 from sublight.audit.record import Audit, AuditFinding, Auto, Capability, CodeSet, EngineAudit, Flag, SymbolAnswer
 from sublight.audit.target import Target
@@ -70,18 +72,16 @@ def _footer(audit: Audit) -> str:
 
 
 def _headline(audit: Audit) -> tuple[tuple[str, str, str], ...]:
-    ladders = [ladder for engine in audit.engines for ladder in engine.ladders]
+    ladders = [ladder for engine in audit.engines for ladder in engine.ladders if not _only_inside(ladder)]
     failing = [ladder for ladder in ladders if ladder.verdict is not None]
-    proven = [
-        ladder for ladder in ladders if any(s.rung in _ON_A_GPU and s.answer is Answer.PASS for s in ladder.steps)
-    ]
+    seen = [ladder for ladder in ladders if any(s.rung in _ON_A_GPU and s.answer is Answer.PASS for s in ladder.steps)]
     return (
         (
             "nothing against them",
             f"{len(ladders) - len(failing)} of {len(ladders)}",
-            "backends of which no rung says no",
+            "backends that no rung says no to",
         ),
-        ("seen on a GPU", str(len(proven)), "executed, by a trial, a log or a trace"),
+        ("seen on a GPU", str(len(seen)), "by a trial, a log or a trace"),
         ("not usable so", str(len(failing)), "the first rung that says no is the reason"),
     )
 
@@ -115,14 +115,23 @@ def _engine(engine: EngineAudit, target: Target | None) -> Iterator[Block]:
     name = f"{engine.name} {engine.version}".strip()
     areas = list(dict.fromkeys(ladder.area for ladder in engine.ladders))
     for area in areas:
-        ladders = [ladder for ladder in engine.ladders if ladder.area == area]
+        everything = [ladder for ladder in engine.ladders if ladder.area == area]
+        ladders = [ladder for ladder in everything if not _only_inside(ladder)]
+        inside = [ladder.name for ladder in everything if _only_inside(ladder)]
         yield Heading(f"{_AREAS.get(area, area)} backends of {name}")
         yield _table(ladders)
+        if inside:
+            yield Paragraph(f"Only in an enumeration, no option takes them: {', '.join(inside)}.", "muted")
         yield from (_auto(auto) for auto in engine.autos if auto.area == area)
         yield from _reasons(ladders)
-        yield from _sets(engine, area, target)
+        yield from _sets(engine, ladders, target)
     for area, why in engine.not_read.items():
         yield Paragraph(f"{_AREAS.get(area, area)} backends: not known, {why}", "muted")
+
+
+def _only_inside(ladder: Ladder) -> bool:
+    """Whether no option takes the name: nobody can ask for it."""
+    return ladder.steps[0].answer is Answer.FAIL
 
 
 def _table(ladders: list[Ladder]) -> Table:
@@ -134,8 +143,8 @@ def _table(ladders: list[Ladder]) -> Table:
         cells += [Cell(_SYMBOLS[s.answer], _TONES[s.answer], f"{s.rung}: {s.why}") for s in ladder.steps]
         cells.append(_verdict(ladder))
         lines.append(Line(tuple(cells)))
-    columns = [Column("backend"), *(Column(_SHORT[rung]) for rung in Rung), Column("verdict", least=18)]
-    caption = "✓ yes, ✗ no, ? not known: " + ", ".join(str(rung) for rung in Rung)
+    columns = [Column("backend"), *(Column(_SHORT[rung]) for rung in Rung), Column("verdict", least=16)]
+    caption = "✓ yes, ✗ no, ? not known: " + ", ".join(rung.value for rung in Rung)
     return Table(tuple(columns), tuple(lines), caption)
 
 
@@ -149,8 +158,7 @@ def _height(ladder: Ladder) -> float:
 def _verdict(ladder: Ladder) -> Cell:
     verdict = ladder.verdict
     if verdict is not None:
-        runs = f", runs {_last(ladder.destination)}" if verdict.rung is Rung.REACHABLE and ladder.destination else ""
-        return Cell(f"not {verdict.rung}{runs}", "bad", verdict.why)
+        return Cell(_refusal(ladder, verdict), "bad", verdict.why)
     unknown = next((step for step in ladder.steps if step.answer is Answer.NOT_KNOWN), None)
     if unknown is None:
         return Cell("works", "good")
@@ -160,8 +168,13 @@ def _verdict(ladder: Ladder) -> Cell:
     return Cell("unproven" if unknown.rung in _ON_A_GPU else f"{unknown.rung}?", "plain", unknown.why)
 
 
-def _last(destination: str) -> str:
-    return destination.rpartition(".")[2]
+def _refusal(ladder: Ladder, verdict: Step) -> str:
+    """In a few words; what is accepted and then runs something else names that."""
+    if verdict.rung is not Rung.REACHABLE:
+        return f"not {verdict.rung}"
+    if ladder.destination and verdict.why.startswith("accepted"):
+        return f"runs {ladder.destination.rpartition('.')[2]}"
+    return "refused" if verdict.why.startswith("refused") else "not reachable"
 
 
 def _auto(auto: Auto) -> Paragraph:
@@ -173,57 +186,74 @@ def _auto(auto: Auto) -> Paragraph:
 
 
 def _reasons(ladders: list[Ladder]) -> Iterator[Block]:
-    """Every "no" and every open question, each once, with the backends it is about."""
-    told: dict[tuple[Rung, Answer, str], tuple[Step, list[str]]] = {}
-    for ladder in ladders:
-        for step in ladder.steps:
-            if step.answer is Answer.FAIL or (step.answer is Answer.NOT_KNOWN and step.rung not in _ON_A_GPU):
-                told.setdefault((step.rung, step.answer, step.why), (step, []))[1].append(ladder.name)
-    for answer, title in ((Answer.FAIL, "Why not"), (Answer.NOT_KNOWN, "What is not known")):
-        mine = [(step, names) for (_, given, _), (step, names) in told.items() if given is answer]
-        if mine:
-            yield Heading(title, 3)
-            yield Listing(tuple(_reason(step, names) for step, names in mine))
+    """The verdict of each backend, and what is open about those without one; said once for all it is true of."""
+    refused = [(ladder, ladder.verdict) for ladder in ladders if ladder.verdict is not None]
+    unknown = [(ladder, step) for ladder in ladders for step in _open(ladder)]
+    yield from _told("Why not", "plain", refused)
+    yield from _told("What is not known", "muted", unknown)
 
 
-def _reason(step: Step, names: list[str]) -> Cell:
-    who = ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
+def _told(title: str, tone: Tone, pairs: list[tuple[Ladder, Step]]) -> Iterator[Block]:
+    told: dict[tuple[Rung, str, str], tuple[Step, list[str]]] = {}
+    for ladder, step in pairs:
+        alike = re.sub(rf"(?<![\w.])'?{re.escape(ladder.name)}'?(?!\w)", _OWN_NAME, step.why, flags=re.IGNORECASE)
+        told.setdefault((step.rung, alike, step.hint), (step, []))[1].append(ladder.name)
+    if told:
+        yield Heading(title, 3)
+        yield Listing(tuple(_reason(step, why, names, tone) for (_, why, _), (step, names) in told.items()))
+
+
+_OWN_NAME = "(its name)"
+
+
+def _open(ladder: Ladder) -> list[Step]:
+    """Rungs below those on a GPU that are not known, of a backend that nothing is said against."""
+    if ladder.verdict is not None:
+        return []
+    return [step for step in ladder.steps if step.answer is Answer.NOT_KNOWN and step.rung not in _ON_A_GPU]
+
+
+def _reason(step: Step, why: str, names: list[str], tone: Tone) -> Cell:
+    who = ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:7])} and {len(names) - 7} more"
+    said = step.why if len(names) == 1 else why
     where = f" [{step.proofs[-1].where}]" if step.answer is Answer.FAIL and step.proofs else ""
     hint = f" Try: {step.hint}." if step.hint else ""
-    return Cell(f"{who}: {step.rung}: {step.why}{where}.{hint}", "plain" if step.answer is Answer.FAIL else "muted")
+    rung = f"not {step.rung}" if step.answer is Answer.FAIL else step.rung.value
+    return Cell(f"{who}: {rung}: {_cut(said)}{where}{hint}", tone)
 
 
-def _sets(engine: EngineAudit, area: str, target: Target | None) -> Iterator[Block]:
-    """What gates claim beside what was shipped, for backends that have either."""
-    coded = [code for code in engine.code if code.area == area and (code.capability.code or code.capability.claimed)]
-    if not coded or target is None:
+def _cut(text: str, most: int = 300) -> str:
+    """The page's tables have every text whole."""
+    return text.rstrip(".") + "." if len(text) <= most else f"{text[:most].rstrip()} ..."
+
+
+def _sets(engine: EngineAudit, ladders: list[Ladder], target: Target | None) -> Iterator[Block]:
+    """What gates claim beside what was shipped, for backends that have either; those alike share a line."""
+    shown = {(ladder.area, ladder.name) for ladder in ladders}
+    alike: dict[tuple[str, str, Cell], list[str]] = {}
+    for code in engine.code:
+        if (code.area, code.name) in shown and (code.capability.claimed or _shipped(code.capability) != "none"):
+            key = (_claimed(code.capability), _shipped(code.capability), _for_target(code.capability))
+            alike.setdefault(key, []).append(code.name)
+    if not alike or target is None:
         return
     columns = (
-        Column("backend"),
-        Column("gates list", least=10),
-        Column("shipped code objects", least=20),
-        Column(f"for {target.sm}", least=14),
+        Column("backends", least=16),
+        Column("gates list", least=14),
+        Column("shipped code objects", least=16),
+        Column(f"for {target.sm}", least=12),
     )
     lines = tuple(
-        Line(
-            (
-                Cell(code.name),
-                Cell(_claimed(code.capability)),
-                Cell(_shipped(code.capability)),
-                _for_target(code.capability),
-            )
-        )
-        for code in coded
+        Line((Cell(", ".join(names)), Cell(claimed), Cell(shipped), judged))
+        for (claimed, shipped, judged), names in alike.items()
     )
     yield Heading("What gates claim, and what code is there", 3)
-    yield Table(
-        columns, lines, "A list in Python is a claim; only code objects and a compiler that knows the card count."
-    )
+    yield Table(columns, lines, "A list in Python is a claim; code objects, and a compiler that knows the card, count.")
 
 
 def _claimed(capability: Capability) -> str:
     if capability.claimed:
-        return ", ".join(capability.claimed)
+        return ", ".join(sorted(capability.claimed, key=lambda text: [int(part) for part in text.split(".")]))
     return "no list" if capability.gates else "no gate"
 
 
@@ -239,7 +269,7 @@ def _shipped(capability: Capability) -> str:
 def _for_target(capability: Capability) -> Cell:
     texts = [text for found in capability.code if (text := _one(found))]
     good = any(found.coverage.runs for found in capability.code)
-    return Cell("; ".join(texts) or "nothing to hold against", "good" if good else "plain")
+    return Cell("; ".join(texts) or "no code found", "good" if good else "plain")
 
 
 def _one(found: CodeSet) -> str:
@@ -259,15 +289,23 @@ def _symbols(symbols: Iterable[SymbolAnswer]) -> Iterator[Block]:
         yield Heading(answer.symbol)
         yield Paragraph(f"{_SYMBOLS[answer.answer]} {answer.why}", _TONES[answer.answer])
         facts = [("really lives at", Cell(answer.home))] if answer.home and answer.home != answer.symbol else []
-        facts += [("instead", Cell(name, "strong")) for name in answer.instead[:6]]
+        facts += [
+            ("instead" if not number else "", Cell(name, "strong")) for number, name in enumerate(answer.instead[:6])
+        ]
         facts += [("try", Cell(answer.hint))] if answer.hint else []
         if facts:
             yield Facts(tuple(facts))
         if answer.gates:
             yield Paragraph("An import does not meet these conditions on the card; a call does:")
-            yield Listing(tuple(Cell(f"{gate.text} [{gate.proof.where}]", "warn") for gate in answer.gates))
+            yield Listing(tuple(_gate(gate) for gate in answer.gates))
         if answer.proofs:
             yield _proofs(answer.proofs)
+
+
+def _gate(gate: Gate) -> Cell:
+    cards = f": compute capability {', '.join(gate.targets)}" if gate.targets else ""
+    said = {Answer.PASS: "lets this card through", Answer.FAIL: "refuses this card"}.get(gate.answer, "")
+    return Cell(f"{gate.text}{cards}{f' ({said})' if said else ''} [{gate.proof.where}]", _TONES[gate.answer])
 
 
 def _proofs(proofs: Iterable[Proof]) -> Table:
@@ -308,13 +346,17 @@ def _flag_line(flag: Flag) -> str:
 
 
 def _everything(engine: EngineAudit) -> Iterator[Block]:
-    """Every rung of every backend with its proofs: for pages."""
-    for ladder in engine.ladders:
-        yield Heading(f"{engine.name}: {_AREAS.get(ladder.area, ladder.area)} {ladder.name}")
-        lines = []
-        for step in ladder.steps:
-            tone = _TONES[step.answer]
-            said = f"{step.why}" + (f" Try: {step.hint}." if step.hint else "")
-            lines.append(Line((Cell(f"{_SYMBOLS[step.answer]} {step.rung}", tone), Cell(said), Cell(""))))
-            lines += [Line((Cell(""), Cell(proof.text, "muted"), Cell(proof.where, "muted"))) for proof in step.proofs]
-        yield Table((Column("rung"), Column("what was found"), Column("where")), tuple(lines))
+    """Every rung of every backend with its proofs, one table an area: for pages."""
+    for area in dict.fromkeys(ladder.area for ladder in engine.ladders):
+        yield Heading(f"Every rung of {engine.name}'s {_AREAS.get(area, area)} backends")
+        lines = [line for ladder in engine.ladders if ladder.area == area for line in _rungs(ladder)]
+        yield Table((Column("rung"), Column("what was found", least=20), Column("where", least=20)), tuple(lines))
+
+
+def _rungs(ladder: Ladder) -> Iterator[Line]:
+    yield Line((Cell(ladder.name, "strong"), Cell(ladder.flag), Cell(ladder.destination)), "group")
+    for step in ladder.steps:
+        said = step.why + (f" Try: {step.hint}." if step.hint else "")
+        yield Line((Cell(f"{_SYMBOLS[step.answer]} {step.rung}", _TONES[step.answer]), Cell(said), Cell("")))
+        for proof in step.proofs:
+            yield Line((Cell(""), Cell(proof.text, "muted"), Cell(proof.where, "muted")))
