@@ -53,8 +53,9 @@ def _install(requirement: str, folder: Path) -> None:
             raise
 
 
+@cache
 def sources(*requirements: str) -> Sources:
-    """The sources of these wheels, read from where they are installed."""
+    """The sources of these wheels, read from where they are installed; parsed once for all tests of a run."""
     folders = [installed(requirement) for requirement in requirements]
     roots = {package: str(folder) for folder in folders for package in ENGINE_PACKAGES if (folder / package).is_dir()}
     return Sources(Disk(), roots)

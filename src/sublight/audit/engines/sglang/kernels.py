@@ -37,7 +37,7 @@ def working(events: Iterable[Event]) -> list[Event]:
     A kernel that the engine compiles when it runs is called through something no reading can follow; then it is the
     innermost function of the engine's own that is named after the work.
     """
-    events = list(events)
+    events = inside(list(events))
     for candidates in ([event for event in events if is_foreign(event)], _own(events)):
         found = [event for event in candidates if not _is_helper(event)]
         whole = [event for event in found if _WHOLE.search(_bare(event))]
@@ -46,6 +46,15 @@ def working(events: Iterable[Event]) -> list[Event]:
             if group:
                 return [event for event in group if event.certain] or group
     return []
+
+
+def inside(events: list[Event]) -> list[Event]:
+    """What happened from the deciding function on; everything where the way passes none."""
+    method = deciding(events)
+    for at, event in enumerate(events):
+        if event.kind == "call" and event.name == method:
+            return [each for each in events[at + 1 :] if each.depth > event.depth or not each.depth]
+    return events
 
 
 def _own(events: list[Event]) -> list[Event]:
@@ -80,3 +89,24 @@ def destination(event: Event) -> str:
 
 def provider(event: Event) -> str:
     return "Triton" if event.kind == "kernel" else "the engine's own" if root(event) == "sglang" else root(event)
+
+
+def deciding(events: Iterable[Event]) -> str:
+    """The function that decides which kernel is called: the quantisation method's `apply`; "" when none is passed."""
+    named = [event.name for event in events if event.kind == "call" and ".apply" in event.name]
+    own = [name for name in named if "quantization" in name]
+    return next(iter(own or named), "")
+
+
+def calls_nothing(events: Iterable[Event]) -> bool:
+    """Whether the deciding function was followed and calls nothing that could compute: only asks of itself."""
+    events = list(events)
+    method = deciding(events)
+    cls = method.rpartition(".")[0]
+    outgoing = [
+        event.name
+        for event in events
+        if event.function == method and event.kind in ("call", "kernel", "not followed")
+        if not event.name.startswith(cls) and not re.search(r"\.(?:is|get|enable|use|format)_\w+$", event.name)
+    ]
+    return bool(method) and not outgoing

@@ -66,10 +66,27 @@ def _told(begun: Launch, name: str, asked_a2a: str, settled: Settled, way: Way) 
     asked = settled.values.get("moe_runner_backend", name)
     rewritten = _rewritten(name, asked, settled)
     working = kernels.working(last.outcome.events)
+    if not working and kernels.calls_nothing(last.outcome.events):
+        return _nothing(name, way, rewritten)
     if not working:
         return Route(answer=Answer.NOT_KNOWN, why="the layer's call was followed and no kernel was seen in it",
                      proofs=rewritten, gates=story.gates(events))  # fmt: skip
     return _judged(begun, name, asked, way, working, rewritten)
+
+
+def _nothing(name: str, way: Way, rewritten: tuple[Proof, ...]) -> Route:
+    assert way.last is not None
+    events = list(way.last.outcome.events)
+    method = kernels.deciding(events)
+    lines = [story.proof(event) for event in events if event.kind == "branch" and event.function == method]
+    short = ".".join(method.split(".")[-2:])
+    return Route(
+        answer=Answer.FAIL,
+        why=f"accepted, but nothing runs: no branch of {short}() asks for {name}",
+        proofs=(*rewritten, *lines[-story.PROOFS_AT_MOST :]),
+        gates=story.gates(events),
+        hint="another name: this one has no kernel here",
+    )
 
 
 def _rewritten(name: str, asked: Value, settled: Settled) -> tuple[Proof, ...]:
@@ -176,7 +193,7 @@ def _followed(way: Way, chosen: Event) -> tuple[Proof, ...]:
     """The lines to the kernel: what the quantisation method decides, the import of what it calls, the call."""
     assert way.last is not None
     events = list(way.last.outcome.events)
-    method = _deciding(events, chosen)
+    method = kernels.deciding(events) or chosen.function
     upto = events[: events.index(chosen)]
     lines: list[Proof] = []
     for stage in way.stages[:-1]:
@@ -200,10 +217,3 @@ def _runner_lines(stage: Stage) -> list[Proof]:
         for event in stage.outcome.events
         if event.kind == "branch" and event.outcome is True and "Runner.__init__" in event.function
     ]
-
-
-def _deciding(events: list[Event], chosen: Event) -> str:
-    """The function that decides which kernel is called: `apply` of the quantisation method where the way passes it."""
-    named = [event.name for event in events if event.kind == "call" and ".apply" in event.name]
-    own = [name for name in named if "quantization" in name]
-    return (own or named or [chosen.function])[0]

@@ -1,0 +1,219 @@
+"""Where SGLang's experts' backends lead, read from released wheels; and the same answers when the source is edited."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from sublight.audit.engines.base import Route
+from sublight.audit.engines.sglang import SGLANG, moe
+from sublight.audit.ladder import Answer
+from sublight.audit.source.tree import Sources
+from sublight.audit.target import Shape, Target
+from sublight.facts.workload import Layout
+from tests.audit.wheels import ENGINE_PACKAGES, Disk, installed, sources
+
+pytestmark = pytest.mark.wheels
+
+METHOD = "sglang/srt/layers/quantization/modelopt_quant.py"
+CUTLASS = "sglang/srt/layers/moe/cutlass_moe.py"
+UTILS = "sglang/srt/layers/moe/utils.py"
+ARGUMENTS = "sglang/srt/server_args.py"
+
+
+def target(capability: tuple[int, int], a2a: str = "none", **more: object) -> Target:
+    known = {"method": "modelopt", "expert_format": "NVFP4", "model_type": "qwen3_moe"} | more
+    return Target(
+        model="a mixture of experts",
+        architecture=str(known.pop("architecture", "Qwen3MoeForCausalLM")),
+        activation_format="NVFP4",
+        shape=Shape(hidden=2048, width=96, experts=128, top_k=8),
+        gpu="a card",
+        compute_capability=capability,
+        gpus=8,
+        layout=Layout(tp=8),
+        a2a=a2a,
+        **known,  # type: ignore[arg-type]
+    )
+
+
+def ask(read: Sources, name: str, asked: Target) -> Route:
+    return moe.route(read, name, asked)
+
+
+class Edited(Disk):
+    """An installed engine of which some files read otherwise."""
+
+    def __init__(self, edits: dict[str, Callable[[str], str | None]]) -> None:
+        self.edits = edits
+
+    def read(self, path: str) -> bytes | None:
+        data = super().read(path)
+        for shown, edit in self.edits.items():
+            if data is not None and path.endswith(f"/{shown}"):
+                text = edit(data.decode())
+                return None if text is None else text.encode()
+        return data
+
+
+def edited(requirement: str, edits: dict[str, Callable[[str], str | None]]) -> Sources:
+    folder = installed(requirement)
+    roots = {name: str(folder) for name in ENGINE_PACKAGES if (folder / name).is_dir()}
+    return Sources(Edited(edits), roots)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "where"),
+    [("sglang==0.5.8.post1", f"{METHOD}:1717"), ("sglang==0.5.9", f"{METHOD}:1801")],
+    ids=["0.5.8.post1", "0.5.9"],
+)
+def test_cutedsl_without_all_to_all_runs_cutlass(requirement: str, where: str) -> None:
+    found = ask(sources(requirement), "flashinfer_cutedsl", target((12, 0)))
+    assert found.answer is Answer.FAIL
+    assert found.destination == "sglang.srt.layers.moe.cutlass_moe.cutlass_moe_fp4"
+    assert where in [proof.where for proof in found.proofs]
+    assert "no branch" in found.why
+    assert "sgl_kernel.cutlass_fp4_group_mm" in [need.symbol for need in found.needs]
+    assert found.hint.startswith("--moe-a2a-backend deepep")
+
+
+def test_seven_of_nine_names_of_059_end_in_the_same_function() -> None:
+    read = sources("sglang==0.5.9")
+    names = [each for each in SGLANG.declared(read, "moe") if each.selectable]
+    assert len(names) == 9
+    routes = {each.name: SGLANG.route(read, each, target((12, 0))) for each in names}
+    same = {name for name, route in routes.items() if route.destination.endswith(".cutlass_moe_fp4")}
+    assert same == {"auto", "deep_gemm", "triton", "triton_kernel", "flashinfer_mxfp4", "flashinfer_cutedsl", "cutlass"}
+    assert {name for name in same if routes[name].answer is Answer.PASS} == {"auto", "cutlass"}
+    assert routes["flashinfer_cutlass"].destination == "flashinfer.fused_moe.cutlass_fused_moe"
+    assert routes["flashinfer_trtllm"].destination == "flashinfer.fused_moe.trtllm_fp4_block_scale_moe"
+
+
+def test_059_with_deepep_reaches_the_masked_kernel() -> None:
+    found = ask(sources("sglang==0.5.9"), "flashinfer_cutedsl", target((10, 0), "deepep"))
+    assert found.answer is Answer.PASS
+    assert found.destination == "sglang.srt.layers.moe.flashinfer_cutedsl_moe.flashinfer_cutedsl_moe_masked"
+    needed = [need.symbol for need in found.needs]
+    assert "flashinfer.cute_dsl.blockscaled_gemm.grouped_gemm_nt_masked" in needed
+
+
+def test_059_refuses_cutedsl_with_flashinfers_all_to_all() -> None:
+    found = ask(sources("sglang==0.5.9"), "flashinfer_cutedsl", target((10, 0), "flashinfer"))
+    assert found.answer is Answer.FAIL
+    assert f"{ARGUMENTS}:2214" in [proof.where for proof in found.proofs]
+    assert "flashinfer_cutlass" in found.why
+
+
+@pytest.mark.parametrize("requirement", ["sglang==0.5.8.post1", "sglang==0.5.9"])
+def test_nvfp4_off_blackwell_is_refused(requirement: str) -> None:
+    found = ask(sources(requirement), "flashinfer_cutlass", target((9, 0)))
+    assert found.answer is Answer.FAIL
+    assert "Blackwell" in found.why
+    assert [gate.answer for gate in found.gates if "is_blackwell_supported" in gate.text] == [Answer.FAIL]
+
+
+@pytest.mark.parametrize(
+    ("capability", "name", "destination"),
+    [
+        ((10, 0), "flashinfer_cutedsl", "flashinfer.CuteDslMoEWrapper"),
+        ((10, 0), "flashinfer_trtllm", "flashinfer.fused_moe.trtllm_fp4_block_scale_moe"),
+        ((10, 0), "flashinfer_trtllm_routed", "flashinfer.fused_moe.trtllm_fp4_block_scale_routed_moe"),
+        ((10, 0), "flashinfer_cutlass", "flashinfer.fused_moe.cutlass_fused_moe"),
+        ((12, 0), "auto", "flashinfer.fused_moe.cutlass_fused_moe"),
+        ((9, 0), "auto", "sglang.kernels.ops.moe.moe_wna16_marlin.moe_wna16_marlin_gemm"),
+        ((10, 0), "marlin", "sglang.kernels.ops.moe.moe_wna16_marlin.moe_wna16_marlin_gemm"),
+    ],
+)
+def test_names_of_0523_that_lead_to_their_kernel(capability: tuple[int, int], name: str, destination: str) -> None:
+    found = ask(sources("sglang==0.5.23"), name, target(capability))
+    assert (found.answer, found.destination) == (Answer.PASS, destination)
+
+
+def test_0523_refuses_cutlass_for_nvfp4_with_its_line() -> None:
+    found = ask(sources("sglang==0.5.23"), "cutlass", target((10, 0)))
+    assert found.answer is Answer.FAIL
+    assert found.proofs[-1].where == f"{METHOD}:3145"
+    assert found.proofs[-1].text.startswith("NotImplementedError")
+    assert found.hint == "Use --moe-runner-backend flashinfer_cutlass instead"
+
+
+def test_0523_auto_is_rewritten_on_sm120() -> None:
+    found = ask(sources("sglang==0.5.23"), "auto", target((12, 0)))
+    assert "rewritten to flashinfer_cutlass" in found.why
+
+
+# -- the same source, edited: verdict and lines follow ------------------------------------------------------------
+
+
+def test_renaming_the_fallback_renames_the_destination() -> None:
+    rename = {path: lambda text: text.replace("cutlass_moe_fp4", "quick_moe_fp4") for path in (METHOD, CUTLASS)}
+    found = ask(edited("sglang==0.5.9", rename), "flashinfer_cutedsl", target((12, 0)))
+    assert found.destination == "sglang.srt.layers.moe.cutlass_moe.quick_moe_fp4"
+    assert found.answer is Answer.FAIL
+
+
+def test_lines_move_with_the_source() -> None:
+    found = ask(edited("sglang==0.5.9", {METHOD: lambda t: "#\n" * 7 + t}), "flashinfer_cutedsl", target((12, 0)))
+    assert f"{METHOD}:{1801 + 7}" in [proof.where for proof in found.proofs]
+
+
+def _with_new_backend(text: str) -> str:
+    branch = (
+        "        if get_moe_runner_backend().is_brand_new():\n"
+        "            from brandnew.fused_moe import brand_new_fused_moe\n\n"
+        "            return brand_new_fused_moe(x)\n\n"
+        "        if self.enable_flashinfer_cutlass_moe:\n            from sglang.srt.layers.moe.token_dispatcher"
+    )
+    return text.replace(
+        "        if self.enable_flashinfer_cutlass_moe:\n            from sglang.srt.layers.moe.token_dispatcher",
+        branch,
+        1,
+    )
+
+
+def test_a_backend_that_is_added_is_declared_and_followed() -> None:
+    member = '    CUTLASS = "cutlass"\n    BRAND_NEW = "brand_new"\n\n    def is_brand_new(self):\n'
+    member += "        return self == MoeRunnerBackend.BRAND_NEW\n"
+    read = edited(
+        "sglang==0.5.9",
+        {
+            METHOD: _with_new_backend,
+            UTILS: lambda text: text.replace('    CUTLASS = "cutlass"\n', member, 1),
+            ARGUMENTS: lambda text: text.replace(
+                "MOE_RUNNER_BACKEND_CHOICES = [\n", 'MOE_RUNNER_BACKEND_CHOICES = [\n    "brand_new",\n', 1
+            ),
+        },
+    )
+    added = next(each for each in SGLANG.declared(read, "moe") if each.name == "brand_new")
+    assert (added.selectable, added.in_enum) == (True, True)
+    found = SGLANG.route(read, added, target((12, 0)))
+    assert (found.answer, found.destination) == (Answer.PASS, "brandnew.fused_moe.brand_new_fused_moe")
+    assert [(need.symbol, need.how) for need in found.needs] == [("brandnew.fused_moe.brand_new_fused_moe", "lazy")]
+
+
+def test_without_the_fallback_nothing_runs() -> None:
+    def cut(text: str) -> str:
+        start = text.index("        from sglang.srt.layers.moe.cutlass_moe import cutlass_moe_fp4\n")
+        return text[:start] + text[text.index("    def apply_without_routing_weights(") :]
+
+    found = ask(edited("sglang==0.5.9", {METHOD: cut}), "flashinfer_cutedsl", target((12, 0)))
+    assert found.answer is Answer.FAIL
+    assert found.why.startswith("accepted, but nothing runs")
+    assert found.destination == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "edit"),
+    [
+        (ARGUMENTS, lambda _: None),
+        (ARGUMENTS, lambda text: "def broken(:\n" + text),
+        (METHOD, lambda _: None),
+        (METHOD, lambda text: "match = = 1\n" + text),
+        (UTILS, lambda text: re.sub(r"def initialize_moe_config", "def start_moe_config", text)),
+    ],
+    ids=["no arguments", "newer syntax", "no method", "newer syntax in the method", "another name"],
+)
+def test_what_cannot_be_followed_is_not_known_and_says_why(path: str, edit: Callable[[str], str | None]) -> None:
+    found = ask(edited("sglang==0.5.9", {path: edit}), "flashinfer_cutedsl", target((12, 0)))
+    assert found.answer is Answer.NOT_KNOWN
+    assert found.why
