@@ -19,6 +19,7 @@ _LARGEST_BYTES = 4_000_000  # files beyond this are generated tables
 _DEEPEST = 8
 _ENOUGH = 6  # definitions named
 _MODULES = 2  # modules named
+_HELPER = re.compile(r"(is|has|get|make|create|convert|require|torch_to)_")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -82,7 +83,10 @@ def read(sources: Sources, dotted: str) -> bytes | None:
 
 
 def _exports(sources: Sources, dotted: str) -> list[Place]:
-    """What a package offers from its own submodules, by the name it imports it under, with the line that defines it."""
+    """What a package offers from its own submodules, by the name it imports it under, with the line that defines it.
+
+    Kernels and classes come before the helpers that stand beside them: the former are what people look for.
+    """
     module = sources.module(dotted)
     if module is None:
         return []
@@ -92,7 +96,7 @@ def _exports(sources: Sources, dotted: str) -> list[Place]:
             resolution = resolve(sources, found[0].target)
             if resolution.found and resolution.kind in ("function", "class") and resolution.chain:
                 places.append(Place(found[0].target, resolution.chain[-1]))
-    return places
+    return sorted(places, key=lambda place: _HELPER.match(place.symbol.rpartition(".")[2]) is not None)
 
 
 def _alike(modules: list[str], prefix: str, wanted: str) -> list[str]:

@@ -19,7 +19,7 @@ from sublight.audit.source.cards import CAPABILITIES, Capability
 from sublight.audit.source.evaluate import Outcome
 from sublight.audit.source.events import Event
 from sublight.audit.source.tree import Module
-from sublight.audit.source.values import Bound, Class, Function, Template, Value, options
+from sublight.audit.source.values import Bound, Class, Function, Template, Unknown, Value, options
 
 LISTS = frozenset(("validate_configuration",))  # methods that answer with a list of objections
 DEVICE = "_supports_current_device"
@@ -174,7 +174,11 @@ def text(value: Value) -> str:
 
 
 def _doubt(outcome: Outcome) -> str:
-    """The first condition that was walked on both sides."""
+    """What an answer hangs on: the value itself where it is one unknown, else the first test walked on both sides."""
+    value = outcome.value[0] if isinstance(outcome.value, tuple) and outcome.value else outcome.value
+    at = next((event.where for event in reversed(outcome.events) if event.kind == "branch"), "")
+    if isinstance(value, Unknown) and " " in value.why and at:
+        return f"{value.why} ({at})"
     unsure = next((event for event in outcome.events if event.kind == "branch" and event.outcome is None), None)
     if unsure is None:
         unsure = next((event for event in outcome.events if event.conditions), None)

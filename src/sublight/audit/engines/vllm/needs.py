@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from sublight.audit.engines.base import Need
-from sublight.audit.engines.vllm.judge import Verdict, essential
+from sublight.audit.engines.vllm.judge import Verdict, essential, judge
 from sublight.audit.engines.vllm.walk import Walk
 from sublight.audit.source.imports import Import, imports
 from sublight.audit.source.outline import bindings
@@ -38,13 +38,22 @@ def of(walk: Walk, verdicts: tuple[Verdict, ...], method: str) -> tuple[Need, ..
     """What these candidates could not do without, and what the last of them imports or wraps when it runs."""
     needs: dict[str, Need] = {}
     for verdict in verdicts:
-        for symbol in verdict.symbols:
-            if symbol in walk.needs and symbol not in needs and essential(walk, verdict, method, symbol):
+        walk.deny("")  # so that answers it has kept are asked for again
+        again = judge(walk, verdict.cls, method, list(verdict.asked[0]), dict(verdict.asked[1]))
+        for symbol in (*_asked_once(verdict.symbols, again.symbols), *again.symbols):
+            if symbol not in walk.needs or symbol in needs:
+                continue
+            if verdict.passes is None or symbol not in again.symbols or essential(walk, verdict, method, symbol):
                 needs[symbol] = _placed(walk, walk.needs[symbol])
     for verdict in verdicts[-1:]:
         for need in used(walk, verdict.cls):
             needs.setdefault(need.symbol, need)
-    return tuple(need for need in needs.values() if need.how != "module level")
+    return tuple(needs.values())
+
+
+def _asked_once(first: tuple[str, ...], again: tuple[str, ...]) -> list[str]:
+    """Packages and modules that a module asked for when it was loaded, and that hold what is asked for each time."""
+    return [name for name in first if name not in again and any(later.startswith(f"{name}.") for later in again)]
 
 
 def _placed(walk: Walk, need: Need) -> Need:

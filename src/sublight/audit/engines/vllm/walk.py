@@ -68,9 +68,10 @@ class Assumed(msgspec.Struct, frozen=True, kw_only=True):
 class _Outside(dict[str, Value]):
     """Names outside vLLM: `hasattr(module, name)` of one asks whether that symbol is there."""
 
-    def __init__(self, there: Callable[[str], bool]) -> None:
+    def __init__(self, there: Callable[[str], bool], absent: Callable[[str], str]) -> None:
         super().__init__()
         self.there = there
+        self.absent = absent
 
     def __contains__(self, dotted: object) -> bool:
         return super().__contains__(dotted) or (isinstance(dotted, str) and self.there(dotted))
@@ -78,11 +79,7 @@ class _Outside(dict[str, Value]):
     def get(self, dotted: str, default: Value = None) -> Value:
         if super().__contains__(dotted):
             return self[dotted]
-        return default if not isinstance(default, External) or not _refused(self.there, dotted) else MISSING
-
-
-def _refused(there: Callable[[str], bool], dotted: str) -> bool:
-    return dotted.partition(".")[0] not in _ALWAYS and not there(dotted)
+        return MISSING if isinstance(default, External) and self.absent(dotted) else default
 
 
 class _Names(dict[str, Value]):
@@ -156,7 +153,7 @@ class Walk:
             "os.path.join": _path(posixpath.join),
             "os.path.dirname": _path(posixpath.dirname),
         }
-        self.values = _Outside(self._there)
+        self.values = _Outside(self._there, self.absent)
         self.values["torch.version.hip"] = None
         self.evaluator = Evaluator(
             sources,
@@ -209,20 +206,28 @@ class Walk:
 
     # -- what is installed ----------------------------------------------------------------------------------------
 
+    def absent(self, symbol: str) -> str:
+        """Why a symbol is not there; "" when it is, as far as anybody knows."""
+        top = symbol.partition(".")[0]
+        if top in _ALWAYS:
+            return ""
+        known = False if symbol == self.denied else self.assumed.importable(symbol)
+        if known is not None:
+            return "" if known else f"{symbol} cannot be imported"
+        if top in self.sources.roots:
+            answer = resolve(self.sources, symbol)
+            return answer.why if answer.existence is Existence.MISSING else ""
+        return ""
+
     def importable(self, symbol: str) -> bool | None:
+        """Whether a symbol is there, asked by the engine itself: one that is taken to be becomes a need."""
         if symbol.partition(".")[0] in _ALWAYS:
             return True
         self.asked.append(symbol)
-        known = False if symbol == self.denied else self.assumed.importable(symbol)
-        if known is not None:
-            if not known:
-                self.missing[symbol] = f"{symbol} cannot be imported"
-            return known
-        if symbol.partition(".")[0] in self.sources.roots:
-            answer = resolve(self.sources, symbol)
-            if answer.existence is Existence.MISSING:
-                self.missing[symbol] = answer.why
-                return False
+        why = self.absent(symbol)
+        if why:
+            self.missing[symbol] = why
+            return False
         if symbol not in self.needs:
             asker = self.evaluator.active[-1].where if self.evaluator.active else ""
             self.needs[symbol] = Need(symbol, asker, "string", "the kernel is not offered")
@@ -264,7 +269,7 @@ class Walk:
         """Needs get the line that imports them, where the walk came past one."""
         for event in events:
             need = self.needs.get(event.name)
-            if event.kind == "import" and need is not None and event.how != "string":
+            if event.kind == "import" and need is not None and event.how in ("lazy", "guarded"):
                 how = event.how or need.how
                 self.needs[event.name] = Need(need.symbol, event.where, how, event.on_failure or need.on_failure)
 
