@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sublight.audit.doors import InterpreterDoor
-from sublight.audit.installation import Installation, look, places
+from sublight.audit.installation import Installation, look
 from sublight.audit.replies import Imported
 from sublight.audit.script import script
 from sublight.errors import HostError
@@ -94,7 +94,7 @@ def test_what_is_installed(environment: Environment) -> None:
     assert distribution is not None
     assert (str(distribution), distribution.requires, distribution.files) == ("some-kernels 1.2", ("torch",), 3)
     assert [(owner.distribution, owner.files) for owner in found.owners("some_kernels")] == [("some-kernels", 2)]
-    place = places(door(environment.python), ("some_kernels", "absent"))
+    place = look(door(environment.python), packages=("some_kernels", "absent")).places
     assert place.keys() == {"some_kernels"}
     assert place["some_kernels"].folder == str(environment.folder)
     again = look(door(environment.python), found.found)
@@ -156,7 +156,7 @@ def test_an_owner_that_only_a_pth_file_puts_on_the_path(tmp_path: Path) -> None:
     assert (owner.distribution, owner.files) == ("vendor-dsl", 2)
     assert owner.folder == str(env.folder / "vendor_dsl" / "packages")
     assert [o.distribution for o in found.owners("vendor_dsl")] == ["vendor-dsl"]
-    assert places(door(env.python), ("cutlass",))["cutlass"].folder == owner.folder
+    assert look(door(env.python), packages=("cutlass",)).places["cutlass"].folder == owner.folder
 
 
 def test_two_distributions_own_the_same_files(tmp_path: Path) -> None:

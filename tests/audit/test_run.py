@@ -232,8 +232,9 @@ def test_a_snapshot_holds_no_secrets(environment: Environment, monkeypatch: pyte
 
 def test_what_a_snapshot_lacks_is_said(environment: Environment) -> None:
     kept = KeepingDoor(door(environment))
-    audit_symbols(Auditor(kept, Options(), Cache(None)), ["kernels.sturdy.run"])
-    made = audit_symbols(Auditor(SnapshotDoor(kept.recording()), Options(), Cache(None)), ["kernels.deadly.run"])
+    audit_symbols(Auditor(kept, Options(), Cache(None), ["kernels"]), ["kernels.sturdy.run"])
+    recorded = Auditor(SnapshotDoor(kept.recording()), Options(), Cache(None), ["kernels"])
+    made = audit_symbols(recorded, ["kernels.deadly.run"])
     assert made.symbols[0].answer is Q
     assert any(found.subject == "snapshot" for found in made.findings)
 
@@ -256,7 +257,7 @@ def test_an_edited_record_is_refused(environment: Environment) -> None:
 
 def test_symbols_without_an_engine(environment: Environment) -> None:
     asked = ["kernels.sturdy.run", "kernels.run", "kernels.nowhere", "absent.thing"]
-    made = audit_symbols(Auditor(door(environment), Options(), Cache(None)), asked)
+    made = audit_symbols(Auditor(door(environment), Options(), Cache(None), ["kernels", "absent"]), asked)
     found = {answer.symbol: answer for answer in made.symbols}
     assert [found[name].answer for name in asked] == [P, F, F, F]
     assert "kernels.sturdy.run" in found["kernels.run"].instead

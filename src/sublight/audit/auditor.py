@@ -1,7 +1,7 @@
 """Auditor: one machine, looked at once. Engines and symbols are asked for through it, and every question is timed."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from sublight.audit.doors import Door, FolderDoor
 from sublight.audit.engines import ENGINES
 from sublight.audit.engines.base import Engine
 from sublight.audit.gathering import imports_of, known_distributions, remember
-from sublight.audit.installation import Installation, look, places
+from sublight.audit.installation import Installation, look
 from sublight.audit.reading import WatchedSources, reader
 from sublight.audit.replies import Imported, Place
 from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
@@ -37,29 +37,31 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Auditor:
-    """Raises HostError, when it is made, if the machine cannot be asked."""
+    """Raises HostError, when it is made, if the machine cannot be asked.
 
-    def __init__(self, door: Door, options: Options, cache: Cache) -> None:
+    Args:
+        packages: import names to ask for instead of those of every engine.
+    """
+
+    def __init__(self, door: Door, options: Options, cache: Cache, packages: Sequence[str] = ()) -> None:
         self.seconds = {"asking": 0.0, "reading": 0.0, "importing": 0.0}
         self.door = door
         self.options = options
         self.cache = cache
         self.imported: dict[str, Imported] = {}
+        self.fresh = 0  # symbols that were imported now, and not taken from the cache
         self.trouble = ""  # why imports that were asked for were not tried
+        packages = packages or tuple(engine.package for engine in self.engines.values())
         with self.timed("asking"):
             keeps = isinstance(door, KeepingDoor | SnapshotDoor)
-            self.installation: Installation = look(door, None if keeps else known_distributions(cache, door))
+            known = None if keeps else known_distributions(cache, door)
+            self.installation: Installation = look(door, known, packages)
             remember(cache, door, self.installation)
 
     @cached_property
     def engines(self) -> dict[str, Engine]:
         """Every engine that Sublight can read, by name."""
         return {name: ENGINES.load(name) for name in ENGINES.names()}
-
-    @cached_property
-    def _places(self) -> dict[str, Place]:
-        with self.timed("asking"):
-            return places(self.door, tuple(engine.package for engine in self.engines.values()))
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
@@ -70,7 +72,7 @@ class Auditor:
             self.seconds[what] += time.perf_counter() - started
 
     def place(self, engine: Engine) -> Place | None:
-        found = self._places.get(engine.package)
+        found = self.installation.places.get(engine.package)
         return found if found is not None and found.folder else None
 
     def found(self) -> tuple[str, ...]:
@@ -94,14 +96,14 @@ class Auditor:
         )
 
     def _why_absent(self, absent: Sequence[str]) -> str:
-        found = [self._places.get(self.engines[name].package) for name in absent]
+        found = [self.installation.places.get(self.engines[name].package) for name in absent]
         broken = [place.error for place in found if place is not None and place.error]
         return f"{broken[0]}; " if broken else ""
 
-    def sources(self, packages: Iterable[str] = ()) -> WatchedSources:
-        """Sources of everything that is installed; `packages` wherever they are imported from."""
+    def sources(self) -> WatchedSources:
+        """Sources of everything that is installed; of the packages asked for, from wherever they are imported."""
         roots = {top: owners[0].folder for top, owners in self.installation.found.owners.items() if owners}
-        roots |= {name: place.folder for name, place in places(self.door, tuple(packages)).items() if place.folder}
+        roots |= {name: place.folder for name, place in self.installation.places.items() if place.folder}
         return WatchedSources(reader(self.door), roots)
 
     def importing(self, symbols: Sequence[str]) -> dict[str, Imported]:
@@ -109,8 +111,9 @@ class Auditor:
         if not symbols or self.not_imported:
             return {}
         with self.timed("importing"):
-            found, self.trouble = imports_of(self.cache, self.door, self.installation, symbols)
+            found, fresh, self.trouble = imports_of(self.cache, self.door, self.installation, symbols)
         self.imported |= found
+        self.fresh += fresh
         return found
 
     @property

@@ -54,8 +54,8 @@ def _objects(cache: Cache, door: Door, installation: Installation, name: str, ro
 
 def imports_of(
     cache: Cache, door: Door, installation: Installation, symbols: Iterable[str], limit_s: float = IMPORT_LIMIT_S
-) -> tuple[dict[str, Imported], str]:
-    """What came of importing each symbol in the target, and why nobody could be asked ("" when all were).
+) -> tuple[dict[str, Imported], int, str]:
+    """What came of importing each symbol in the target, how many were imported now, and why the rest was not ("").
 
     An answer holds while the package's files that were used, all distributions, the environment and the cards stay.
     """
@@ -69,20 +69,20 @@ def imports_of(
             kept[symbol] = before
     missing = [symbol for symbol in wanted if symbol not in kept]
     if not missing:
-        return kept, ""
+        return kept, 0, ""
     processes = len({symbol.rpartition(".")[0] or symbol for symbol in missing})
     try:
         told = door.ask(
             {"import": {"symbols": missing, "timeout_s": limit_s}}, timeout_s=limit_s * (1 + processes / 2) + 60
         )["import"]
     except HostError as error:
-        return kept, error.found
+        return kept, 0, error.found
     if not told.answer:
-        return kept, told.error
+        return kept, 0, told.error
     fresh = msgspec.json.decode(told.answer, type=dict[str, Imported])
     for symbol, done in fresh.items():
         cache.put("import", (*around, symbol), done, door)
-    return {**kept, **fresh}, ""
+    return {**kept, **fresh}, len(fresh), ""
 
 
 def _holds(door: Door, before: Imported) -> bool:

@@ -1,6 +1,7 @@
 """Installation: what lies in the interpreter or folder that is audited, and what the machine under it is."""
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -46,6 +47,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What is known of it before any engine is looked at.
 
     `interpreter`, `cards` and `toolchain` are None where nobody could be asked; `reasons` says why, by question.
+    `places` are where the packages that were asked for would be imported from; those that are nowhere are left out.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     found: Distributions
     cards: Cards | None
     toolchain: Toolchain | None
+    places: dict[str, Place] = {}
     reasons: dict[str, str] = {}
 
     @cached_property
@@ -76,10 +79,11 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def look(door: Door, known: Distributions | None = None) -> Installation:
-    """Ask for everything that does not depend on an engine.
+def look(door: Door, known: Distributions | None = None, packages: Sequence[str] = ()) -> Installation:
+    """Ask for everything that does not depend on an engine, in one question.
 
     Args:
+        packages: import names whose places are asked for.
         known: distributions of an earlier look; taken over when nothing has changed since.
 
     Raises HostError when nobody answers, or the answer about distributions cannot be used.
@@ -90,6 +94,7 @@ def look(door: Door, known: Distributions | None = None) -> Installation:
             "distributions": {"known": known.fingerprint if known else ""},
             "gpus": {},
             "toolchain": {},
+            "packages": {"names": list(packages)},
         }
     )
     found = _decoded(reply["distributions"], Distributions)
@@ -103,14 +108,9 @@ def look(door: Door, known: Distributions | None = None) -> Installation:
         found=found,
         cards=_decoded(reply["gpus"], Cards),
         toolchain=_decoded(reply["toolchain"], Toolchain),
+        places=msgspec.json.decode(reply["packages"].answer or b"{}", type=dict[str, Place]),
         reasons={question: told.error for question, told in reply.items() if told.error},
     )
-
-
-def places(door: Door, packages: tuple[str, ...]) -> dict[str, Place]:
-    """Where top-level packages would be imported from; those that are nowhere are left out."""
-    told = door.ask({"packages": {"names": list(packages)}})["packages"]
-    return msgspec.json.decode(told.answer, type=dict[str, Place]) if told.answer else {}
 
 
 _Reply = TypeVar("_Reply", bound=msgspec.Struct)

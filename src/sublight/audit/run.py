@@ -44,7 +44,7 @@ def audit_engine(auditor: Auditor, name: str, question: Question, seen: Seen) ->
     engine = auditor.engines[name]
     place = auditor.place(engine)
     folder = place.folder if place else ""
-    sources = auditor.sources([each.package for each in auditor.engines.values()])
+    sources = auditor.sources()
     areas = tuple(area for area in engine.areas if not auditor.options.areas or area in auditor.options.areas)
     distribution = auditor.installation.distribution(
         owning(auditor.installation, engine.distributions) or engine.package

@@ -8,7 +8,6 @@ import msgspec
 from sublight.audit import findings
 from sublight.audit.auditor import Auditor
 from sublight.audit.flags import worth_trying
-from sublight.audit.gathering import tops_of
 from sublight.audit.importable import symbol_answer
 from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer
@@ -52,7 +51,7 @@ def audit_symbols(auditor: Auditor, symbols: Sequence[str], judged: Gpu | None =
 
     Conditions on the card behind a symbol are told too; they are answered for `judged`, where a card was named.
     """
-    sources = auditor.sources(tops_of(symbols))
+    sources = auditor.sources()
     imported = auditor.importing(tuple(symbols))
     around = Surroundings(
         installation=auditor.installation,
@@ -107,7 +106,7 @@ def record(
             asking_s=auditor.seconds["asking"],
             reading_s=auditor.seconds["reading"],
             importing_s=auditor.seconds["importing"],
-            imported=len(auditor.imported),
+            imported=auditor.fresh,
             cached=auditor.cache.hits > 0 and auditor.cache.misses == 0,
         ),
         recording=auditor.door.recording() if isinstance(auditor.door, KeepingDoor) else None,

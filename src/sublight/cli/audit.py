@@ -141,7 +141,8 @@ def _through(door: "Door", options: dict[str, Any], host: Any = None) -> "Audit"
         log=options["log"] or "",
         trace=options["trace"] or "",
     )
-    auditor = Auditor(KeepingDoor(door) if saving else door, what, cache)
+    tops = tuple(dict.fromkeys(symbol.partition(".")[0] for symbol in options["symbols"]))
+    auditor = Auditor(KeepingDoor(door) if saving else door, what, cache, tops)
     made = _of_symbols(auditor, options) if options["symbols"] else _of_engines(auditor, options)
     return _with_host(made, host) if saving and host is not None else made
 
