@@ -41,7 +41,7 @@ class Event:
         kind: "branch", "assert", "call", "kernel", "raise", "import", "write", "log", "not followed".
         name: what it is about: the dotted callee, symbol, attribute, exception class, or log level.
         outcome: of a branch: True, False, or None when it is unknown and both sides were walked.
-        value: what was written, raised, or said.
+        value: what was written, raised, or said; of a call outside, its keywords that are known strings.
         conditions: the unknown conditions this hangs on; empty when it happens for certain.
         function: dotted name of the function it happened in, "" for module level.
         depth: how many calls deep.

@@ -51,7 +51,8 @@ def external(
     """A call of something outside."""
     dotted = callee.dotted
     if not dotted.startswith(_SILENT):
-        machine.note("call", scope.module.module, node, dotted)
+        said = {name: value for name, value in keywords.items() if isinstance(value, str)}
+        machine.note("call", scope.module.module, node, dotted, value=said)
     if dotted in machine.facts.calls:
         return answer(machine.facts.calls[dotted], arguments, keywords)
     work = _WORK.get(dotted)

@@ -1,11 +1,12 @@
 """SGLang: where its versions keep what the audit asks for. Every answer is read from the installed source."""
 
 from sublight.audit.engines.base import Declaration, Pin, Route
+from sublight.audit.engines.sglang import attention, gemm, moe
 from sublight.audit.engines.sglang import declared as names
-from sublight.audit.engines.sglang import moe
-from sublight.audit.ladder import Answer
 from sublight.audit.source.tree import Sources
 from sublight.audit.target import Target
+
+_ROUTES = {"moe": moe.route, "fp4-gemm": gemm.route, "attention": attention.route}
 
 
 class Sglang:
@@ -31,14 +32,10 @@ class Sglang:
         return names.declared(sources, area)
 
     def route(self, sources: Sources, declaration: Declaration, target: Target) -> Route:
-        if declaration.area == "moe":
-            return moe.route(sources, declaration.name, target)
-        return Route(answer=Answer.NOT_KNOWN, why=f"how {declaration.area} backends are chosen is not followed")
+        return _ROUTES[declaration.area](sources, declaration.name, target)
 
     def auto(self, sources: Sources, area: str, target: Target) -> Route:
-        if area == "moe":
-            return moe.route(sources, "auto", target)
-        return Route(answer=Answer.NOT_KNOWN, why=f"how {area} backends are chosen is not followed")
+        return _ROUTES[area](sources, "auto", target)
 
     def pins(self, sources: Sources) -> tuple[Pin, ...]:  # noqa: ARG002
         return ()

@@ -1,124 +1,23 @@
 """The experts' layer: built, its weights prepared, and called, as the engine does it with these arguments."""
 
-from collections.abc import Mapping
-
-import msgspec
-
-from sublight.audit.engines.sglang import checkpoint
-from sublight.audit.source.evaluate import Evaluator, Outcome
+from sublight.audit.engines.sglang.layers import LayerWalk, Lost
 from sublight.audit.source.values import MISSING, Class, Function, Instance, Unknown, Value
-from sublight.audit.target import Target
 
 # Where versions keep these; the first that is there counts.
 _SELECTORS = ("sglang.srt.layers.moe.ep_moe.layer.get_moe_impl_class",)
 _LAYERS = ("sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE", "sglang.srt.layers.moe.layer.FusedMoE")
 _INITIALISERS = ("sglang.srt.layers.moe.utils.initialize_moe_config", "sglang.srt.layers.moe.initialize_moe_config")
-_REGISTRIES = ("sglang.srt.layers.quantization.get_quantization_config",)
-_PUBLISHED = ("get_global_server_args", "get_server_args", "_get_server_args")
-_TOPICS = "sglang.srt.runtime_context"  # functions here give views of the arguments by topic
 PREFIX = "model.layers.0.mlp.experts"
 
 
-class Stage(msgspec.Struct, frozen=True):
-    """One step of the way: what was walked, for the reader, and what it came to."""
+class ExpertsWalk(LayerWalk):
+    """From the settled arguments to the call of the experts."""
 
-    name: str
-    outcome: Outcome
-
-
-class Way(msgspec.Struct, frozen=True):
-    """All steps up to the first that refuses or could not be followed.
-
-    Attributes:
-        stages: in order.
-        reason: why the way was lost, "" when it was followed to its end.
-    """
-
-    stages: tuple[Stage, ...]
-    reason: str = ""
-
-    @property
-    def last(self) -> Stage | None:
-        return self.stages[-1] if self.stages else None
-
-
-class _Lost(Exception):  # noqa: N818
-    """The way cannot be followed further."""
-
-
-class ExpertsWalk:
-    """Walks one launch. `values` are the settled arguments."""
-
-    CALLED = "the layer is called"
-
-    def __init__(self, walk: Evaluator, target: Target, values: Mapping[str, Value]) -> None:
-        self.walk = walk
-        self.target = target
-        self.values = values
-        self.stages: list[Stage] = []
-
-    def follow(self) -> Way:
-        try:
-            self._publish()
-            self._initialise()
-            layer = self._layer(self._quantization())
-            self._weights(layer)
-            self._forward(layer)
-        except _Lost as lost:
-            return Way(tuple(self.stages), str(lost))
-        return Way(tuple(self.stages))
-
-    def _step(self, name: str, outcome: Outcome) -> Value:
-        self.stages.append(Stage(name, outcome))
-        if outcome.refusal is not None:
-            raise _Lost("")
-        if outcome.gave_up:
-            raise _Lost(f"{name}: {outcome.gave_up}")
-        return outcome.value
-
-    def _find(self, names: tuple[str, ...], kinds: tuple[type, ...]) -> Value:
-        for name in names:
-            found = self.walk.name(name)
-            if isinstance(found, kinds):
-                return found
-        return MISSING
-
-    def _publish(self) -> None:
-        """From here on every reader of the arguments sees the settled ones."""
-        published = Instance(None, dict(self.values), open_=True)
-        calls = self.walk.facts.calls
-        assert isinstance(calls, dict)
-        calls.update(dict.fromkeys(_PUBLISHED, published))
-        layout = self.target.layout
-        ranks = {"tp_size": layout.tp, "tp_rank": 0, "moe_ep_size": layout.ep, "moe_ep_rank": 0, "moe_dp_size": 1,
-                 "moe_tp_size": layout.expert_tp, "moe_tp_rank": 0, "attn_dp_size": layout.dp, "attn_dp_rank": 0,
-                 "attn_tp_size": layout.attention_tp, "attn_tp_rank": 0, "attn_cp_size": 1, "pp_size": layout.pp,
-                 "pp_rank": 0, "tp_group": Unknown("a group of ranks", solid=True),
-                 "moe_ep_group": Unknown("a group of ranks", solid=True)}  # fmt: skip
-        calls["get_parallel"] = Instance(None, dict(self.values) | ranks, open_=True)
-        bags = _bags(self.walk, self.values)
-        calls.update({f"{_TOPICS}.get_{name}": bag for name, bag in bags.items() if name != "parallel"})
-
-    def _initialise(self) -> None:
-        found = self._find(_INITIALISERS, (Function,))
-        if not isinstance(found, Function):
-            raise _Lost("initialize_moe_config is not where it was in other versions")
-        published = self.walk.facts.calls[_PUBLISHED[0]]
-        arguments = [published] if found.node.args.args else []
-        self._step("the choice of backends is stored", self.walk.run(found, arguments, {}))
-
-    def _quantization(self) -> Value:
-        name = checkpoint.quantization(self.target)
-        if name is None:
-            return None
-        registry = self._find(_REGISTRIES, (Function,))
-        if registry is MISSING:
-            raise _Lost("the registry of quantisation methods is not where it was in other versions")
-        cls = self._step(f"quantisation {name}", self.walk.run(registry, [name], {}))
-        if not isinstance(cls, Class):
-            raise _Lost(f"quantisation {name} is registered as something that is no class of the sources")
-        made = self.walk.call_method(cls, "from_config", [checkpoint.configuration(self.target)])
-        return self._step("the checkpoint's quantisation is read", made)
+    def _steps(self) -> None:
+        self._initialise(_INITIALISERS)
+        layer = self._layer(self._quantization())
+        self._weights(layer)
+        self._forward(layer)
 
     def _layer(self, quantization: Value) -> Instance:
         selector = self._find(_SELECTORS, (Function,))
@@ -128,7 +27,7 @@ class ExpertsWalk:
         if not isinstance(cls, Class):
             cls = self._find(_LAYERS, (Class,))
         if not isinstance(cls, Class) or self.target.shape is None:
-            raise _Lost("the class of the experts' layer is not where it was in other versions")
+            raise Lost("the class of the experts' layer is not where it was in other versions")
         shape = self.target.shape
         arguments = {
             "num_experts": shape.experts * self.target.layout.ep,
@@ -143,35 +42,9 @@ class ExpertsWalk:
         }
         made = self._step("the experts' layer is built", self.walk.run(cls, [], arguments))
         if not isinstance(made, Instance):
-            raise _Lost("the experts' layer is not an object that can be followed")
+            raise Lost("the experts' layer is not an object that can be followed")
         return made
-
-    def _weights(self, layer: Instance) -> None:
-        method = self.walk.attribute(layer, "quant_method")
-        if not isinstance(method, Instance):
-            raise _Lost("the layer's quantisation method is not known")
-        outcome = self.walk.call_method(method, "process_weights_after_loading", [layer])
-        self._step("weights are prepared", outcome)
 
     def _forward(self, layer: Instance) -> None:
         hidden, chosen = Unknown("activations", solid=True), Unknown("the experts chosen", solid=True)
         self._step(self.CALLED, self.walk.call_method(layer, "forward", [hidden, chosen]))
-
-
-def _bags(walk: Evaluator, values: Mapping[str, Value]) -> dict[str, Instance]:
-    """Views of the settled arguments by topic, where this version has topics (`get_exec().moe.runner_backend`)."""
-    cls = walk.name("sglang.srt.server_args.ServerArgs")
-    paths = cls.names.get("_NS_BY_FIELD") if isinstance(cls, Class) else None
-    bags: dict[str, Instance] = {}
-    if not isinstance(paths, dict):
-        return bags
-    for field, path in paths.items():
-        if not isinstance(path, str) or field not in values:
-            continue
-        first, *rest = path.split(".")
-        bag = bags.setdefault(first, Instance(None, {}, open_=True))
-        for part in rest:
-            inner = bag.attributes.setdefault(part, Instance(None, {}, open_=True))
-            bag = inner if isinstance(inner, Instance) else bag
-        bag.attributes[field] = values[field]
-    return bags

@@ -1,11 +1,10 @@
 """Routes of the experts' backends: from `--moe-runner-backend` to the kernel that runs."""
 
-import re
-
 from sublight.audit.engines.base import Route
-from sublight.audit.engines.sglang import kernels, story
+from sublight.audit.engines.sglang import kernels, matching, story
 from sublight.audit.engines.sglang.arguments import Launch, Settled, launch
-from sublight.audit.engines.sglang.experts import ExpertsWalk, Stage, Way
+from sublight.audit.engines.sglang.experts import ExpertsWalk
+from sublight.audit.engines.sglang.layers import Stage, Way
 from sublight.audit.ladder import Answer, Proof
 from sublight.audit.source.events import Event
 from sublight.audit.source.tree import Sources
@@ -14,8 +13,6 @@ from sublight.audit.target import Target
 
 OPTIONS = frozenset(("moe_runner_backend", "moe_a2a_backend"))
 _ENUM = "sglang.srt.layers.moe.utils.MoeRunnerBackend"
-# Words of a name that say nothing about which kernel it is.
-_LOOSE = frozenset(("experimental", "sgl", "routed", "kernel", "kernels", "auto", "ops", "lora"))
 _OTHER_A2A = ("deepep", "flashinfer")
 
 
@@ -108,15 +105,15 @@ def _judged(
 ) -> Route:
     assert way.last is not None
     events = [event for stage in way.stages for event in stage.outcome.events]
-    working = sorted(working, key=lambda event: (not _alike(name, event), len(event.name)))
+    working = sorted(working, key=lambda event: (not matching.alike(name, event), len(event.name)))
     ends = list(dict.fromkeys(kernels.destination(event) for event in working))
     chosen = working[0]
     end = kernels.destination(chosen)
     spelled = _spellings(begun, name)
-    branches = [event for event in _choices(way) if event.outcome is True and _names(event.text, spelled)]
-    fits = name == "auto" or _alike(name, chosen) or bool(branches)
+    branches = [event for event in _choices(way) if event.outcome is True and matching.asks_for(event.text, spelled)]
+    fits = name == "auto" or matching.alike(name, chosen) or bool(branches)
     answer = Answer.PASS if fits else Answer.FAIL
-    same = name == "auto" or all(_alike(name, event) for event in working)
+    same = name == "auto" or all(matching.alike(name, event) for event in working)
     if not chosen.certain and len(ends) > 1 and not same:
         answer = Answer.NOT_KNOWN
     proofs = (*rewritten, *_followed(way, chosen))
@@ -166,27 +163,6 @@ def _spellings(begun: Launch, name: str) -> list[str]:
     enum = begun.walk.name(_ENUM)
     members = enum.members.values() if isinstance(enum, Class) else ()
     return [name, *(member.name.lower() for member in members if member.value == name and member.name.lower() != name)]
-
-
-def _names(text: str, spelled: list[str]) -> bool:
-    said = text.lower()
-    return any(
-        re.search(rf"(?<![a-z0-9_]){re.escape(each)}(?![a-z0-9_])", said)
-        or re.search(rf"(?:is|enable|use)_{re.escape(each)}(?:_moe)?\b", said)
-        for each in spelled
-    )
-
-
-def _alike(name: str, event: Event) -> bool:
-    """Whether a kernel's own name says that it is the backend's: every word of it, and the same provider."""
-    where = _squeezed(kernels.destination(event) + event.name)
-    words = [word for word in name.split("_") if word not in _LOOSE]
-    same = ("flashinfer" in where) == ("flashinfer" in words)
-    return bool(words) and same and all(_squeezed(word) in where for word in words)
-
-
-def _squeezed(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def _followed(way: Way, chosen: Event) -> tuple[Proof, ...]:

@@ -1,0 +1,32 @@
+"""Whether a kernel is the one a name asks for: by the kernel's own name, or by a decision that asks for the name."""
+
+import re
+
+from sublight.audit.engines.sglang import kernels
+from sublight.audit.source.events import Event
+
+# Words of a name that say nothing about which kernel it is.
+_LOOSE = frozenset(("experimental", "sgl", "routed", "kernel", "kernels", "auto", "ops", "lora"))
+
+
+def alike(name: str, event: Event) -> bool:
+    """Whether a kernel's own name says that it is the backend's: every word of it, and the same provider."""
+    said = " ".join(event.value.values()) if isinstance(event.value, dict) else ""
+    where = _squeezed(kernels.destination(event) + event.name + said)
+    words = [word for word in name.split("_") if word not in _LOOSE]
+    same = ("flashinfer" in where) == ("flashinfer" in words)
+    return bool(words) and same and all(_squeezed(word) in where for word in words)
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def asks_for(text: str, spelled: list[str]) -> bool:
+    """Whether a condition asks for a name, under any of its spellings."""
+    said = text.lower()
+    return any(
+        re.search(rf"(?<![a-z0-9_]){re.escape(each)}(?![a-z0-9_])", said)
+        or re.search(rf"(?:is|enable|use)_{re.escape(each)}(?:_moe)?\b", said)
+        for each in spelled
+    )
