@@ -1,0 +1,72 @@
+"""What the measuring process is told, and what it says back. Both are lines of JSON; no torch."""
+
+import msgspec
+
+from sublight.bench.record.kernels import Ceilings, Checked, Shape
+from sublight.bench.record.measurement import Environment
+from sublight.kernels.problem import MoeProblem
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """Work of one process.
+
+    Attributes:
+        problem: the layer; its `tokens` are the most of all that follow.
+        tokens: numbers of tokens to compare and time.
+        sweep: further ones to compare only.
+        candidates: by name; "module:attribute" is taken as well, for one that nobody registered.
+        counts: how often each expert is chosen; empty is uniform.
+        budget_s: for the rounds of one candidate at one number of tokens.
+    """
+
+    problem: MoeProblem
+    tokens: tuple[int, ...]
+    sweep: tuple[int, ...]
+    candidates: tuple[str, ...]
+    device: str
+    seed: int
+    counts: tuple[float, ...] = ()
+    budget_s: float = 2.0
+
+
+class Began(msgspec.Struct, frozen=True, tag="began"):
+    """What is being done now: if nothing follows in time, this is what hangs. `tokens` 0 is preparation."""
+
+    candidate: str
+    tokens: int
+    what: str
+
+
+class Machine(msgspec.Struct, frozen=True, tag="machine"):
+    environment: Environment
+    ceilings: Ceilings
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """A candidate that takes no part."""
+
+    candidate: str
+    reason: str
+
+
+class Measured(msgspec.Struct, frozen=True, tag="measured"):
+    shape: Shape
+
+
+class Compared(msgspec.Struct, frozen=True, tag="compared"):
+    checked: Checked
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The process itself cannot go on: one of our errors."""
+
+    asked: str
+    found: str
+    hint: str
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    environment: Environment
+
+
+Said = Began | Machine | Refused | Measured | Compared | Failed | Done

@@ -1,0 +1,179 @@
+"""Kernels of a model's expert layer, measured in a process that is watched. This side holds no torch and no GPU."""
+
+import msgspec
+
+from sublight.bench.kernels.job import Began, Compared, Done, Failed, Job, Machine, Measured, Refused, Said
+from sublight.bench.peers import PEERS
+from sublight.bench.record.kernels import Checked, KernelBench, Result, Shape
+from sublight.bench.watch import Ended, watch
+from sublight.errors import BenchError, UnknownNameError, UsageError
+from sublight.facts.model import Model
+from sublight.facts.workload import Layout, Routing
+from sublight.kernels.catalogue import all_kernels
+from sublight.kernels.problem import MoeProblem
+
+_MODULE = "sublight.bench.worker"
+_MOST_TOKENS = 65536
+
+
+def bench_kernels(
+    model: Model,
+    layout: Layout,
+    tokens: tuple[int, ...],
+    *,
+    device: str = "cuda",
+    candidates: tuple[str, ...] = (),
+    sweep: tuple[int, ...] = (),
+    routing: Routing | None = None,
+    seed: int = 0,
+    limit_s: float = 300.0,
+    budget_s: float = 2.0,
+) -> KernelBench:
+    """Compare and time every candidate at one rank's shapes.
+
+    Args:
+        candidates: by name; all of them where left out.
+        sweep: numbers of tokens to compare at without timing.
+        limit_s: how long a candidate may take between two signs of life, compiling included.
+
+    Raises:
+        BenchError: no GPU, or a process that ended for another reason than a candidate.
+        KernelError: a model without such a layer.
+        UnknownNameError: a candidate that nobody knows.
+        UsageError: numbers of tokens out of range.
+    """
+    if not tokens or min(tokens) < 1 or max((*tokens, *sweep)) > _MOST_TOKENS:
+        raise UsageError("--tokens", f"{list(tokens)}", f"numbers from 1 to {_MOST_TOKENS}, such as 1,2,4,8")
+    problem, load = rank_problem(model, layout, max((*tokens, *sweep)))
+    job = Job(
+        problem=problem,
+        tokens=tuple(dict.fromkeys(tokens)),
+        sweep=tuple(t for t in dict.fromkeys(sweep) if t not in tokens),
+        candidates=chosen(candidates, device),
+        device=device,
+        seed=seed,
+        counts=routing.counts if routing is not None else (),
+        budget_s=budget_s,
+    )
+    listener = _Listener(job)
+    while listener.job.candidates:
+        ended = watch(_MODULE, msgspec.json.encode(listener.job), limit_s, listener.hear)
+        if listener.done is not None:
+            break
+        listener.lost(ended, limit_s)
+    return listener.record(model, layout, load)
+
+
+def rank_problem(model: Model, layout: Layout, tokens: int) -> tuple[MoeProblem, str]:
+    """The layer of one rank, and what was assumed of its load, in words.
+
+    Under expert parallelism a rank is sent top_k/ep pairs a token on average. Where that is a whole number, the rank is
+    measured at this mean load: each token with so many of the rank's own experts. Otherwise experts are drawn among
+    all ranks' and those of others are skipped.
+    """
+    problem = MoeProblem.of(model, layout, tokens)
+    ranks = problem.expert_ranks
+    if ranks == 1 or problem.top_k % ranks:
+        return problem, "" if ranks == 1 else "experts drawn among all ranks', others' skipped"
+    mean = problem.top_k // ranks
+    local = msgspec.structs.replace(problem, top_k=mean, expert_ranks=1)
+    return local, f"at the mean load of an expert-parallel rank: {mean} of its own experts for each token of the batch"
+
+
+def chosen(names: tuple[str, ...], device: str) -> tuple[str, ...]:
+    """The candidates asked for, or all there are. Raises UnknownNameError."""
+    ours = [k.name for k in all_kernels() if k.op == MoeProblem.op]
+    everyone = [*ours, *PEERS.names(), *(["reference"] if device == "cpu" else [])]
+    for name in names:
+        if name not in [*everyone, "reference"] and ":" not in name:
+            raise UnknownNameError("kernel or peer", name, [*everyone, "reference"])
+    return tuple(dict.fromkeys(names)) or tuple(everyone)
+
+
+class _Listener:
+    """What the process said so far, and what is left to do if it has to be started again."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.machine: Machine | None = None
+        self.done: Done | None = None
+        self.absent: dict[str, str] = {}
+        self.lost_at: dict[int, list[Result]] = {}
+        self.shapes: dict[int, Shape] = {}
+        self.checked: list[Checked] = []
+        self.now = Began("", 0, "starting")
+
+    def hear(self, line: bytes) -> None:
+        said = msgspec.json.decode(line, type=Said)
+        match said:
+            case Began():
+                self.now = said
+            case Machine():
+                self.machine = self.machine or said
+            case Refused():
+                self.absent[said.candidate] = said.reason
+            case Measured():
+                self.shapes[said.shape.tokens] = said.shape
+            case Compared():
+                self.checked.append(said.checked)
+            case Failed():
+                raise BenchError(said.asked, said.found, said.hint)
+            case Done():
+                self.done = said
+
+    def lost(self, ended: Ended, limit_s: float) -> None:
+        """The process is gone before its work was done: its candidate is out, and the rest is left to do.
+
+        Raises:
+            BenchError: it ended while no candidate was at work.
+        """
+        name, tokens = self.now.candidate, self.now.tokens
+        doing = f"{self.now.what} at {tokens} tokens" if tokens else self.now.what
+        reason = f"no answer within {limit_s:g} s" if ended.hung else ended.reason
+        if not name:
+            raise BenchError(
+                f"measuring kernels ({doing})", reason, "fewer candidates (--peers), or a longer --time-limit"
+            )
+        words = f"{doing}: {reason}"
+        if tokens:
+            where = self.lost_at.setdefault(tokens, [])
+            where.append(Result(name=name, kind="peer" if name in PEERS else "kernel", bytes=0.0, reason=words))
+        self.absent[name] = f"{words}; taken out of what followed"
+        swept = {(c.name, c.tokens) for c in self.checked}
+        self.job = msgspec.structs.replace(
+            self.job,
+            candidates=tuple(c for c in self.job.candidates if c not in self.absent),
+            tokens=tuple(t for t in self.job.tokens if t not in self.shapes),
+            sweep=tuple(
+                t for t in self.job.sweep if not all((c, t) in swept for c in self.job.candidates if c != name)
+            ),
+        )
+        self.checked = [c for c in self.checked if c.tokens not in self.job.sweep]
+        self.now = Began("", 0, "starting again")
+
+    def record(self, model: Model, layout: Layout, load: str) -> KernelBench:
+        if self.machine is None or (self.done is None and not self.shapes):
+            reasons = "; ".join(f"{name}: {why}" for name, why in self.absent.items())
+            raise BenchError(
+                f"measuring kernels of {model.name}", f"none can run: {reasons}", "another model or --peers"
+            )
+        clocks = self.done.environment if self.done is not None else self.machine.environment
+        environment = msgspec.structs.replace(
+            self.machine.environment, clocks_mhz=clocks.clocks_mhz, notes=clocks.notes
+        )
+        shapes = [
+            msgspec.structs.replace(s, results=(*s.results, *self.lost_at.get(t, ())))
+            for t, s in sorted(self.shapes.items())
+        ]
+        return KernelBench(
+            environment=environment,
+            seed=self.job.seed,
+            model=model.name,
+            layout=str(layout),
+            problem=str(self.job.problem) + (f"; {load}" if load else ""),
+            weight_format=self.job.problem.weight_format,
+            ceilings=self.machine.ceilings,
+            shapes=tuple(shapes),
+            absent=self.absent,
+            swept=tuple(self.checked),
+        )

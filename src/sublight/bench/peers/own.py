@@ -1,0 +1,75 @@
+"""Our own kernels as candidates: one for every declaration of the catalogue that computes a layer of experts."""
+
+from typing import TYPE_CHECKING
+
+from sublight.bench.peers.base import Candidate
+from sublight.errors import KernelError
+from sublight.kernels.catalogue import Kernel, all_kernels
+from sublight.kernels.problem import MoeProblem
+
+if TYPE_CHECKING:
+    import torch
+
+    from sublight.bench.judge import Layer
+    from sublight.kernels.reference import Experts
+
+
+def own_kernels() -> list[Candidate]:
+    """By name."""
+    return [candidate(kernel) for kernel in all_kernels() if kernel.op == MoeProblem.op]
+
+
+def candidate(kernel: Kernel) -> Candidate:
+    def refuses(problem: MoeProblem, device: "torch.device") -> str:
+        if device.type != "cuda":
+            return "it runs on CUDA GPUs"
+        from sublight.kernels.device import limits_of
+
+        limits = limits_of(device)
+        why = kernel.refusal(problem, limits.target)
+        if why:
+            return why
+        try:
+            kernel.configuration(problem, limits)
+        except KernelError as error:
+            return f"{error.asked}: {error.found}"
+        return ""
+
+    def prepare(problem: MoeProblem, experts: "Experts", device: "torch.device") -> "Layer":
+        from sublight.kernels.fused import FusedMoe
+
+        return FusedMoe(
+            experts,
+            tokens=problem.tokens,
+            top_k=problem.top_k,
+            expert_ranks=problem.expert_ranks,
+            device=device,
+            backend=kernel.name,
+        )
+
+    limit = kernel.ranges.get("tokens")
+    return Candidate(
+        name=kernel.name,
+        kind="kernel",
+        title=f"sublight's {kernel.name}",
+        refuses=refuses,
+        prepare=prepare,
+        token_limit=None if limit is None else limit[1],
+    )
+
+
+def reference() -> Candidate:
+    """The oracle, rounded once: what a rehearsal without a GPU times."""
+
+    def prepare(problem: MoeProblem, experts: "Experts", device: "torch.device") -> "Layer":  # noqa: ARG001
+        from sublight.kernels.reference import layer
+
+        return layer(experts)
+
+    return Candidate(
+        name="reference",
+        kind="reference",
+        title="the fp32 oracle",
+        refuses=lambda problem, device: "" if device.type == "cpu" else "it waits for the GPU in every call",  # noqa: ARG005
+        prepare=prepare,
+    )
