@@ -8,7 +8,7 @@ from sublight.audit.code import coverage, shown
 from sublight.audit.engines.base import Route
 from sublight.audit.installation import normal
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, unknown
-from sublight.audit.packages import PREBUILT, builder
+from sublight.audit.packages import PREBUILT, builder, calls_compiled
 from sublight.audit.record import Capability, CodeSet
 from sublight.audit.scene import Scene, needed_tops
 from sublight.audit.toolchain import can_build, missing_libraries
@@ -36,14 +36,24 @@ def _claimed(route: Route) -> tuple[str, ...]:
 
 
 def _tops(scene: Scene, route: Route) -> list[str]:
-    """Packages whose code runs: those needed, and the engine's own where it ships code and the path needs it."""
-    own = [scene.package] if any(need.symbol.startswith(f"{scene.package}.") for need in route.needs) else []
-    return [*needed_tops(route, scene.package), *own]
+    """Packages whose code runs: those needed, and the engine's own where the path ends at its compiled operators."""
+    needed = any(need.symbol.startswith(f"{scene.package}.") for need in route.needs)
+    inside = route.destination.startswith(f"{scene.package}.") and calls_compiled(scene.sources, route.destination)
+    own = [scene.package] if (needed or inside) and scene.code(_distributions(scene, scene.package)) else []
+    needs = [*needed_tops(route, scene.package), *own]
+    ends_inside = route.destination.startswith(f"{scene.package}.")
+    if ends_inside and "triton" not in needs and builder(scene.sources, scene.resolve(route.destination)) == "triton":
+        needs.append("triton")
+    return needs
+
+
+def _distributions(scene: Scene, top: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(normal(owner.distribution) for owner in scene.installation.owners(top)))
 
 
 def code_set(scene: Scene, top: str, route: Route) -> CodeSet:
     capability = scene.target.compute_capability
-    owners = tuple(dict.fromkeys(normal(o.distribution) for o in scene.installation.owners(top)))
+    owners = _distributions(scene, top)
     own = scene.code(owners)
     builders = {
         builder(scene.sources, scene.resolve(n.symbol)) for n in route.needs if n.symbol.partition(".")[0] == top

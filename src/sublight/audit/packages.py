@@ -5,6 +5,7 @@ Where code is built is read from the module that a symbol is defined in: what th
 
 import ast
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -32,6 +33,39 @@ def builder(sources: Sources, resolution: Resolution) -> str:
         return ""
     found = [_builder_of(module, node) for node in module.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     return next((kind for kind in ("cutlass-dsl", "nvcc", "triton") if kind in found), "")
+
+
+def calls_compiled(sources: Sources, dotted: str) -> bool:
+    """Whether a module calls operators of the package's own compiled libraries, itself or through a module of calls.
+
+    Only a module that is imported as one counts (`from vllm import _custom_ops as ops`): a function taken from some
+    helper says nothing about what else is in there.
+    """
+    module = _module_of(sources, dotted)
+    if module is None:
+        return False
+    return _OPERATORS in module.text or any(
+        beside is not None and not beside.is_package and _OPERATORS in beside.text
+        for name in _imported_modules(sources, module)
+        for beside in (sources.module(name),)
+    )
+
+
+def _imported_modules(sources: Sources, module: Module) -> Iterator[str]:
+    """Names that may be modules of the same package, bound whole at the top of this one."""
+    package = module.name.partition(".")[0]
+    for node in module.tree.body:
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = sources.absolute(module, node.module, node.level)
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name for name in names if name.partition(".")[0] == package)
+
+
+_OPERATORS = "torch.ops."
 
 
 def _builder_of(module: Module, node: ast.Import | ast.ImportFrom) -> str:
