@@ -5,7 +5,8 @@
 //   HIDDEN, INTER     widths, multiples of 64       TOPK    experts a token
 //   MAX_M             most tokens a launch takes    GRID    CTAs, all resident at once
 //   PIECE             k64 blocks a gate/up copy     ITEMS   down items a ring slot
-//   DEPTH             ring slots a warp             HTERMS  bf16 terms that carry h (1 or 2)
+//   DEPTH   ring slots a warp                     TEAM    warps that share a gate/up tile
+//   STREAM_BYTES, STATIC_BYTES                        shared memory as the plan counted it; checked here
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -16,42 +17,53 @@ typedef unsigned long long u64;
 constexpr int WARPS = 16;
 constexpr int BLOCK = 576;                                  // 16 rows x 64 k: 512 B of codes, 64 B of scales
 constexpr int K_BLOCKS = HIDDEN / 64, I_BLOCKS = INTER / 64;
-constexpr int WARP_BLOCKS = (K_BLOCKS + WARPS - 1) / WARPS; // a warp's share of a gate/up tile
+constexpr int TEAMS = WARPS / TEAM;
+constexpr int WARP_BLOCKS = (K_BLOCKS + TEAM - 1) / TEAM;   // a warp's share of a gate/up tile
 constexpr int ROW_TILES = HIDDEN / 16;                      // 16-row tiles of the output
 constexpr int PAIR_TILES = INTER / 16;                      // 16-row (gate, up) tiles of an expert
 constexpr int CTA_ROWS = (ROW_TILES + GRID - 1) / GRID;     // output tiles a CTA owns, at most
 constexpr int GROUP = MAX_M < 8 ? MAX_M : 8;                // tokens of an expert in one pass
 constexpr int PAIRS = MAX_M * TOPK;
-constexpr int COLS = MAX_M * HTERMS;                        // columns of the down product: (token, term)
-constexpr int N_TILES = (COLS + 7) / 8;
+constexpr int N_TILES = (MAX_M + 7) / 8;                    // of the down product, whose columns are tokens
 constexpr int SLOT_A = PIECE * 2 * BLOCK, SLOT_B = ITEMS * CTA_ROWS * BLOCK;
 constexpr int SLOT = SLOT_A > SLOT_B ? SLOT_A : SLOT_B;
 constexpr int RING = WARPS * DEPTH * SLOT;
 constexpr int SUM_STRIDE = CTA_ROWS * 16 + 4;               // words between two columns of the final sum
 constexpr int SUM_BYTES = WARPS * N_TILES * 8 * SUM_STRIDE * 4;
-constexpr int STREAM = RING > SUM_BYTES ? RING : SUM_BYTES; // the final sum reuses the ring
-constexpr int LISTS = MAX_M == 1 ? WARPS : 1;               // one token: a list a warp, no CTA-wide step
+constexpr int EARLY_ROWS = CTA_ROWS < 4 ? CTA_ROWS : 2;     // down tiles decoded before h is needed
+constexpr int AHEAD = N_TILES == 1 && ITEMS > 1 ? 2 : 1;    // down items whose h is on its way
+constexpr int LISTERS = (PAIRS + 31) / 32;                  // warps with a pair a lane
+constexpr bool FEW = PAIRS <= 32;                           // each warp can group the pairs by itself
+constexpr int MAX_EXPERTS = 1024;
 constexpr u32 NONE = 255;
+constexpr u32 NOT_YET = 0xFFFFFFFFu;                        // two bf16 NaNs that no conversion produces
 constexpr float DECODE_SCALE = 16384.f;                     // decoded weights are value * 2^-14
 
 static_assert(HIDDEN % 64 == 0 && INTER % 64 == 0, "widths are multiples of 64");
-static_assert(PAIRS < 255 && (MAX_M > 1 || TOPK <= 32), "pairs are numbered by a byte, one token's by a lane");
-static_assert(MAX_M <= 16 && N_TILES <= 2, "columns of the down product");
+static_assert(PAIRS < 255 && (MAX_M > 1 || FEW), "pairs are numbered by a byte, one token's by a lane");
+static_assert(ITEMS == 1 || ITEMS % 2 == 0, "h of two items is under way in turn");
+static_assert(MAX_M <= 16, "an expert has two groups at most");
 
-struct Shared {
-  float partial[WARPS * GROUP * 32];  // gate/up sums of the warps: [warp][token][16 gate rows, 16 up rows]
-  u64 full[WARPS * DEPTH];            // ring slots have landed
-  u64 sums_full, sums_empty, tables;
-  u32 epoch;
-  int groups;
-  float gate_scale[PAIRS], up_scale[PAIRS], out_scale[PAIRS];
-  int ids[(PAIRS + 3) / 4 * 4];
-  u32 leaders[8];
-  int expert[LISTS][PAIRS];
-  u8 count[PAIRS], first[PAIRS];
-  u8 pair[LISTS][PAIRS * (MAX_M == 1 ? 1 : 8)];
-  u8 column[MAX_M == 1 ? 1 : PAIRS * MAX_M];
+struct Grouping {                        // while many pairs are grouped
+  int first[FEW ? 1 : MAX_EXPERTS];                // first pair of each expert
+  u32 leaders[8], crowded[8];
+  u8 hits[8][FEW ? 1 : PAIRS];                     // pairs of an expert (under its first pair) in each warp
 };
+struct Shared {
+  union {
+    float partial[WARPS * GROUP * 32];   // gate/up sums of the warps: [warp][token][16 gate rows, 16 up rows]
+    Grouping grouping;
+  };
+  u64 full[WARPS * DEPTH];               // ring slots have landed
+  u64 sums_full[TEAMS], sums_empty[TEAMS], tables;
+  u32 epoch;
+  float gate_scale[PAIRS], up_scale[PAIRS], out_scale[PAIRS];
+  u16 expert[FEW ? WARPS : 1][PAIRS];    // of each group; a list a warp where each warp makes its own
+  u8 count[PAIRS], pair[PAIRS * 8];      // of each group
+  u8 column[PAIRS * MAX_M];              // the pair that a (group, token) is, or NONE
+};
+static_assert(STREAM_BYTES == (RING > SUM_BYTES ? RING : SUM_BYTES), "the final sum reuses the ring");
+static_assert(sizeof(Shared) <= STATIC_BYTES, "the plan leaves room for the rest");
 
 DEV u32 smem_of(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 DEV void bar_init(u64* b, u32 count) {
@@ -73,14 +85,25 @@ DEV void bulk_copy(void* dst, const u8* src, u32 bytes, u64* b) {
                "l"(src), "r"(bytes), "r"(smem_of(b))
                : "memory");
 }
-DEV ulonglong2 load_pair(const u64* p) {
-  ulonglong2 v;
-  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
+DEV uint4 load_input(const uint4* p) {  // volatile: before the copies, or it would queue behind them
+  uint4 v;
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
-DEV void store_word(u64* p, u32 data, u32 flag) {
-  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"((u64)flag << 32 | data) : "memory");
+DEV u32 load_input(const void* p) {
+  u32 v;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
 }
+DEV float load_factor(const float* p) { return __uint_as_float(load_input(p)); }
+// The compiler keeps what all lanes agree on in uniform registers, which is where bulk copies take operands from.
+DEV int uniform(int v) { return __shfl_sync(~0u, v, 0); }
+DEV uint4 load_shared_words(const u32* p) {  // each of the four written by another CTA, perhaps not yet
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+  return v;
+}
+DEV void store_word(u32* p, u32 v) { asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEV u32 mul2(u32 a, u32 b) {
   u32 d;
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
@@ -92,17 +115,18 @@ DEV u32 pack_bf16(float low, float high) {
   return d;
 }
 DEV void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Two E4M3 scales (rows g and g + 8 of this lane) as bf16, one register a row, times 2^112.
 // E4M3 -> fp16 is exact; fp16 bits shifted right by three are bf16 bits of the value times 2^-112.
+// Nothing crosses from the upper half to the lower: seven mantissa bits are zero, and no scale is negative or NaN.
 DEV void scales_of(u32 bytes, u32& row0, u32& row8) {
   u32 h;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(h) : "h"((u16)bytes));
-  h = mul2(mul2(h >> 3 & 0x1FFF1FFFu | h & 0x80008000u, 0x77807780u), 0x77807780u);
+  h = mul2(mul2(h >> 3, 0x77807780u), 0x77807780u);
   row0 = __byte_perm(h, h, 0x1010);
   row8 = __byte_perm(h, h, 0x3232);
 }
@@ -122,116 +146,142 @@ DEV void decode(u32 q, u32 s0, u32 s8, u32 (&a)[4]) {
 
 // 16 rows x 64 k against one fragment of activations; lane (g, t) holds k 16t .. 16t + 15 of rows g and g + 8.
 template <int N>
-DEV void block_product(uint4 q, u32 s0, u32 s8, const u32 (&b)[N][8], float (&c)[N][4]) {
-  const u32 w[4] = {q.x, q.y, q.z, q.w};
+DEV void multiply(const u32 (&a)[4][4], const u32 (&b)[N][8], float (&c)[N][4]) {
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    u32 a[4];
-    decode(w[i], s0, s8, a);
+  for (int i = 0; i < 4; i++)
 #pragma unroll
-    for (int n = 0; n < N; n++) mma(c[n], a, b[n][2 * i], b[n][2 * i + 1]);
-  }
+    for (int n = 0; n < N; n++) mma(c[n], a[i], b[n][2 * i], b[n][2 * i + 1]);
 }
 
-// Groups of up to eight pairs that share an expert, in order of first appearance.  Pairs whose expert
-// is not here (id outside 0 .. experts - 1) belong to no group.
-DEV int group_pairs(Shared& s, const int* __restrict__ ids, int pairs, int experts) {
-  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
-  if constexpr (MAX_M == 1) {
-    int id = lane < pairs ? ids[lane] : -1;
-    const u32 here = __ballot_sync(~0u, (u32)id < (u32)experts);
-    if (here >> lane & 1) {
-      const int u = __popc(here & ((1u << lane) - 1));
-      s.expert[warp][u] = id;
-      s.pair[warp][u] = (u8)lane;
-    }
-    __syncwarp();
-    return __popc(here);
-  } else {
-    constexpr int PADDED = (PAIRS + 3) / 4 * 4;
-    if (tid < PADDED) {
-      int id = tid < pairs ? ids[tid] : -1;
-      s.ids[tid] = (u32)id < (u32)experts ? id : -1;
-    }
-    for (int i = tid; i < PAIRS * MAX_M; i += WARPS * 32) s.column[i] = (u8)NONE;
-    __syncthreads();
-    int mine = -1, before = 0, total = 0, lead = 0;
-    if (tid < PADDED) {
-      mine = s.ids[tid];
-#pragma unroll 4
-      for (int q = 0; q < PADDED; q += 4) {
-        const int4 v = *reinterpret_cast<const int4*>(s.ids + q);
-        const int e[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-          if (e[i] == mine) {
-            if (q + i <= tid && (total & 7) == 0) lead = q + i;
-            if (q + i < tid) before++;
-            total++;
-          }
-      }
-    }
-    const u32 leads = __ballot_sync(~0u, mine >= 0 && lead == tid);
-    if (lane == 0 && warp < 8) s.leaders[warp] = leads;
-    __syncthreads();
-    int groups = 0, u = 0;
-#pragma unroll
-    for (int w = 0; w < (PADDED + 31) / 32; w++) {
-      const u32 m = s.leaders[w];
-      if (w < lead >> 5) u += __popc(m);
-      if (w == lead >> 5) u += __popc(m & ((1u << (lead & 31)) - 1));
-      groups += __popc(m);
-    }
-    if (mine >= 0) {
-      s.pair[0][u * 8 + (before & 7)] = (u8)tid;
-      s.column[u * MAX_M + tid / TOPK] = (u8)tid;
-      if (lead == tid) {
-        const int left = total - before;
-        s.expert[0][u] = mine;
-        s.count[u] = (u8)(left < 8 ? left : 8);
-      }
-    }
-    __syncthreads();
-    return groups;
+// 16 rows x 64 k; lane (g, t) holds k 16t .. 16t + 15 of rows g and g + 8.
+DEV void decode_block(uint4 q, u32 scales, u32 (&a)[4][4]) {
+  u32 s0, s8;
+  scales_of(scales, s0, s8);
+  decode(q.x, s0, s8, a[0]);
+  decode(q.y, s0, s8, a[1]);
+  decode(q.z, s0, s8, a[2]);
+  decode(q.w, s0, s8, a[3]);
+}
+
+// Groups of up to eight pairs that share an expert, numbered alike in every CTA.  Pairs whose expert is not
+// here (id outside 0 .. experts - 1) belong to no group.  Returns the number of groups; what the groups hold
+// is there for all after the next __syncthreads.
+DEV void enlist(Shared& s, int pair, int group, int rank, int left) {
+  s.pair[group * 8 + (rank & 7)] = (u8)pair;
+  s.column[group * MAX_M + pair / TOPK] = (u8)pair;
+  if ((rank & 7) == 0) s.count[group] = (u8)(left < 8 ? left : 8);
+}
+
+DEV int group_few(Shared& s, int id, int experts) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const u32 below = (1u << lane) - 1;
+  const bool valid = (u32)id < (u32)experts;
+  const u32 same = MAX_M == 1 ? 1u << lane : __match_any_sync(~0u, id);
+  const int rank = __popc(same & below);
+  const u32 leads = __ballot_sync(~0u, valid && (rank & 7) == 0);
+  if (valid) {
+    u32 rest = same;  // the lane that leads this one's group of eight
+    for (int i = rank & ~7; i > 0; i--) rest &= rest - 1;
+    const int lead = __ffs(rest) - 1, group = __popc(leads & ((1u << lead) - 1));
+    if (lead == lane) s.expert[warp][group] = (u16)id;
+    if (warp == 0) enlist(s, lane, group, rank, __popc(same) - rank);
   }
+  __syncwarp();
+  return __popc(leads);
+}
+
+DEV int group_many(Shared& s, int id, int experts) {
+  Grouping& g = s.grouping;
+  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
+  const bool valid = (u32)id < (u32)experts;
+  if (valid) atomicMin(&g.first[id], tid);
+  const u32 same = __match_any_sync(~0u, id);
+  __syncthreads();
+  const int lead = valid ? g.first[id] : 0;
+  const int rank_here = __popc(same & ((1u << lane) - 1));
+  if (warp < LISTERS) {
+    if (valid && rank_here == 0) g.hits[warp][lead] = (u8)__popc(same);
+    const u32 leads = __ballot_sync(~0u, valid && lead == tid);
+    if (lane == 0) g.leaders[warp] = leads;
+  }
+  __syncthreads();
+  int groups = 0, group = 0, rank = rank_here, total = 0;
+#pragma unroll
+  for (int w = 0; w < LISTERS; w++) {
+    const u32 m = g.leaders[w];
+    const int hits = valid ? g.hits[w][lead] : 0;
+    groups += __popc(m);
+    group += w < lead >> 5 ? __popc(m) : w == lead >> 5 ? __popc(m & ((1u << (lead & 31)) - 1)) : 0;
+    rank += w < warp ? hits : 0;
+    total += hits;
+  }
+  if (valid && rank < 8) {
+    enlist(s, tid, group, rank, total - rank);
+    if (rank == 0) s.expert[0][group] = (u16)id;
+  }
+  // an expert with more than eight pairs has a second group, after all first ones
+  const bool more = valid && lead == tid && total > 8;
+  if (__syncthreads_or(more)) {
+    const u32 crowded = __ballot_sync(~0u, more);
+    if (lane == 0 && warp < LISTERS) g.crowded[warp] = crowded;
+    __syncthreads();
+    int second = groups;
+#pragma unroll
+    for (int w = 0; w < LISTERS; w++) {
+      const u32 m = g.crowded[w];
+      groups += __popc(m);
+      second += w < lead >> 5 ? __popc(m) : w == lead >> 5 ? __popc(m & ((1u << (lead & 31)) - 1)) : 0;
+    }
+    if (valid && rank >= 8) {
+      enlist(s, tid, second, rank, total - rank);
+      if (rank == 8) s.expert[0][second] = (u16)id;
+    }
+    __syncthreads();
+  }
+  return groups;
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
 moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* __restrict__ weights,
            const u8* __restrict__ w13, const float* __restrict__ scale13, const u8* __restrict__ w2,
-           const float* __restrict__ scale2, u64* __restrict__ exchange, u64* __restrict__ arrivals,
-           u16* __restrict__ out, int tokens, int experts) {
+           const float* __restrict__ scale2, u32* __restrict__ exchange, u64* __restrict__ arrivals,
+           u16* __restrict__ out, int tokens, int experts, int exchange_words) {
   extern __shared__ __align__(128) u8 ring[];
   __shared__ Shared s;
-  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, cta = blockIdx.x;
+  const int tid = threadIdx.x, lane = tid & 31, warp = uniform(tid >> 5), cta = blockIdx.x;
   const int col = lane >> 2, quad = lane & 3;  // of mma fragments: B column / A row, and k quarter
   const int pairs = tokens * TOPK;
-  const int list = MAX_M == 1 ? warp : 0;
+  const int id = tid < pairs || (FEW && lane < pairs) ? (int)load_input(ids + (FEW ? lane : tid)) : -1;
+  const int list = FEW ? warp : 0;
   u64* full = s.full + warp * DEPTH;
   u8* slots = ring + warp * DEPTH * SLOT;
 
   // this warp's share of a gate/up tile, along k
-  const int kb0 = K_BLOCKS * warp / WARPS, kbn = K_BLOCKS * (warp + 1) / WARPS - kb0;
+  const int team = warp / TEAM, rank = warp % TEAM;
+  const int kb0 = K_BLOCKS * rank / TEAM;
+  const int kbn = K_BLOCKS % TEAM ? K_BLOCKS * (rank + 1) / TEAM - kb0 : WARP_BLOCKS;
   const int pieces = (kbn + PIECE - 1) / PIECE;
 
-  u32 xf[1][WARP_BLOCKS][8];
-  auto load_x = [&](int token, bool valid) {
-    const uint4* p = reinterpret_cast<const uint4*>(x + (size_t)token * HIDDEN + kb0 * 64 + quad * 16);
+  // activations in the form of operand B, this lane's column and k quarter of each block
+  u32 xf[WARP_BLOCKS][1][8];
+  auto load_x = [&](int b, const uint4* p) {
+    uint4 v = make_uint4(0, 0, 0, 0), w = v;
+    if (p) v = load_input(p + b * 8), w = load_input(p + b * 8 + 1);
+    const u32 r[8] = {v.x, v.y, v.z, v.w, w.x, w.y, w.z, w.w};
 #pragma unroll
-    for (int b = 0; b < WARP_BLOCKS; b++) {
-      uint4 v = make_uint4(0, 0, 0, 0), w = v;
-      if (valid && b < kbn) v = p[b * 8], w = p[b * 8 + 1];
-      const u32 r[8] = {v.x, v.y, v.z, v.w, w.x, w.y, w.z, w.w};
-#pragma unroll
-      for (int i = 0; i < 8; i++) xf[0][b][i] = r[i];
-    }
+    for (int i = 0; i < 8; i++) xf[b][0][i] = r[i];
   };
-  if (MAX_M == 1) load_x(0, col == 0);
+  auto row_of = [&](int token) { return reinterpret_cast<const uint4*>(x + (size_t)token * HIDDEN + kb0 * 64 + quad * 16); };
+  if (MAX_M == 1) {
+#pragma unroll
+    for (int b = 0; b < WARP_BLOCKS; b++) load_x(b, b < kbn && col == 0 ? row_of(0) : nullptr);
+  }
 
+  u64 arrival = 0;
   if (tid == 0) {
-    bar_init(&s.sums_full, WARPS);
-    bar_init(&s.sums_empty, WARPS);
-    bar_init(&s.tables, (PAIRS + 31) / 32);
+    arrival = atomicAdd(arrivals, 1ull);
+    for (int i = 0; i < TEAMS; i++) bar_init(s.sums_full + i, TEAM), bar_init(s.sums_empty + i, TEAM);
+    bar_init(&s.tables, LISTERS);
   }
   if (lane == 0) {
 #pragma unroll
@@ -239,57 +289,96 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
-  u64 arrival = 0;
-  if (tid == 0) arrival = atomicAdd(arrivals, 1ull);
-  const int groups = group_pairs(s, ids, pairs, experts);
+  if (FEW) {
+    if (warp == 0)
+      for (int i = lane; i < PAIRS * MAX_M; i += 32) s.column[i] = (u8)NONE;
+    __syncwarp();
+  } else {
+    for (int i = tid; i < PAIRS * MAX_M; i += WARPS * 32) s.column[i] = (u8)NONE;
+    Grouping& g = s.grouping;
+    for (int i = tid; i < experts; i += WARPS * 32) g.first[i] = PAIRS;
+    for (int i = tid; i < 8 * PAIRS; i += WARPS * 32) g.hits[i / PAIRS][i % PAIRS] = 0;
+    __syncthreads();
+  }
+  const int groups = uniform(FEW ? group_few(s, id, experts) : group_many(s, id, experts));
+  const int tiles = groups * PAIR_TILES, items = groups * I_BLOCKS;
+  if (FEW && MAX_M > 1) __syncthreads();  // warp 0 has listed the groups, and set up the barriers
 
-  // ---- the copies: gate/up pieces of this CTA's tiles, then down items of its output rows
-  const int tiles = groups * PAIR_TILES;
-  const int tile0 = (int)((long long)tiles * cta / GRID), tile1 = (int)((long long)tiles * (cta + 1) / GRID);
+  // ---- loads that would otherwise queue behind megabytes of weights
+  const int tile0 = team * GRID + cta, tile_step = TEAMS * GRID;
+  auto source_x = [&](int tile) -> const uint4* {
+    const int group = tile / PAIR_TILES;
+    return col < s.count[group] ? row_of(s.pair[group * 8 + col] / TOPK) : nullptr;
+  };
+  if (MAX_M > 1 && tile0 < tiles) {
+    const uint4* p = source_x(tile0);
+#pragma unroll
+    for (int b = 0; b < WARP_BLOCKS; b++) load_x(b, b < kbn ? p : nullptr);
+  }
+  float factors[4] = {};
+  const bool lists = tid < pairs && (u32)id < (u32)experts;
+  if (lists) {
+    factors[0] = load_factor(scale13 + 2 * id), factors[1] = load_factor(scale13 + 2 * id + 1);
+    factors[2] = load_factor(scale2 + id), factors[3] = load_factor(weights + tid);
+  }
+
+  // ---- the copies: gate/up pieces of this team's tiles, then down items of this CTA's output rows
   const int row0 = ROW_TILES * cta / GRID, rows = ROW_TILES * (cta + 1) / GRID - row0;
-  const int items = groups * I_BLOCKS;
-  int next_tile = tile0, next_piece = 0, next_item = warp;
+  constexpr u32 EXPERT13 = (u32)PAIR_TILES * K_BLOCKS * 2 * BLOCK, EXPERT2 = (u32)I_BLOCKS * ROW_TILES * BLOCK;
+  int next_tile = tile0, next_piece = 0;
+  const u8* next_src = nullptr;
+  int item_group = warp / I_BLOCKS, item_block = warp % I_BLOCKS;
+  auto seek = [&]() {
+    const u32 row = next_tile % PAIR_TILES * K_BLOCKS + kb0;
+    next_src = w13 + (u64)(u32)uniform(s.expert[list][next_tile / PAIR_TILES]) * EXPERT13 + row * (2 * BLOCK);
+  };
+  if (tile0 < tiles) seek();
   auto request = [&](int slot) {
     u8* dst = slots + slot * SLOT;
-    if (next_tile < tile1 && pieces > 0) {
-      const int e = s.expert[list][next_tile / PAIR_TILES];
-      const u8* src = w13 + (((size_t)e * PAIR_TILES + next_tile % PAIR_TILES) * K_BLOCKS + kb0 + next_piece * PIECE) * (2 * BLOCK);
+    if (next_tile < tiles && pieces > 0) {
       const int left = kbn - next_piece * PIECE;
       const u32 bytes = (left < PIECE ? left : PIECE) * (2 * BLOCK);
       if (lane == 0) {
         bar_expect(full + slot, bytes);
-        bulk_copy(dst, src, bytes, full + slot);
+        bulk_copy(dst, next_src, bytes, full + slot);
       }
-      if (++next_piece == pieces) next_piece = 0, next_tile++;
-    } else if (next_item < items) {
+      next_src += PIECE * 2 * BLOCK;
+      if (++next_piece == pieces) {
+        next_piece = 0;
+        next_tile += tile_step;
+        if (next_tile < tiles) seek();
+      }
+    } else if (item_group < groups) {
       const u32 bytes = rows * BLOCK;
-      const int here = (items - next_item + WARPS - 1) / WARPS;
-      if (lane == 0) bar_expect(full + slot, bytes * (here < ITEMS ? here : ITEMS));
+      u32 expected = 0;
 #pragma unroll
-      for (int i = 0; i < ITEMS; i++, next_item += WARPS)
-        if (next_item < items) {
-          const int e = s.expert[list][next_item / I_BLOCKS], kb = next_item % I_BLOCKS;
-          const u8* src = w2 + (((size_t)e * I_BLOCKS + kb) * ROW_TILES + row0) * BLOCK;
+      for (int i = 0; i < ITEMS; i++)
+        if (item_group < groups) {
+          const u32 row = item_block * ROW_TILES + row0;
+          const u8* src = w2 + (u64)(u32)uniform(s.expert[list][item_group]) * EXPERT2 + row * BLOCK;
           if (lane == 0) bulk_copy(dst + i * CTA_ROWS * BLOCK, src, bytes, full + slot);
+          expected += bytes;
+          item_group += WARPS / I_BLOCKS;
+          item_block += WARPS % I_BLOCKS;
+          if (item_block >= I_BLOCKS) item_block -= I_BLOCKS, item_group++;
         }
+      if (lane == 0) bar_expect(full + slot, expected);
     }
   };
 #pragma unroll 1
   for (int i = 0; i < DEPTH; i++) request(i);
-  __syncthreads();  // the barriers of the CTA are set up
+  if (MAX_M == 1) __syncthreads();  // not earlier: nothing waits for warp 0 but its lists, which come with the factors
 
   // ---- per-pair factors; the arrival count says which launch this is
-  if (warp < (PAIRS + 31) / 32) {
-    const int p = tid;
-    if (p < pairs) {
-      const int e = MAX_M == 1 ? ids[p] : s.ids[p];
-      if ((u32)e < (u32)experts) {
-        s.gate_scale[p] = scale13[2 * e] * DECODE_SCALE;
-        s.up_scale[p] = scale13[2 * e + 1] * DECODE_SCALE;
-        s.out_scale[p] = scale2[e] * weights[p];
-      }
+  if (warp < LISTERS) {
+    // not before the copies: the first use of a load waits for it
+    asm volatile("" : "+f"(factors[0]), "+f"(factors[1]), "+f"(factors[2]), "+f"(factors[3]));
+    if (lists) {
+      s.gate_scale[tid] = factors[0] * DECODE_SCALE;
+      s.up_scale[tid] = factors[1] * DECODE_SCALE;
+      s.out_scale[tid] = factors[2] * factors[3];
     }
-    if (tid == 0) s.epoch = (u32)(arrival / GRID) + 1;
+    if (tid == 0) s.epoch = (u32)(arrival / GRID);
     __syncwarp();
     if (lane == 0) bar_arrive(&s.tables);
   }
@@ -300,20 +389,15 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
     if (++slot == DEPTH) slot = 0, parity ^= 1;
   };
 
-  // ---- phase 1: h = silu(gate) * up of this CTA's tiles
-  int group = -1, held = 0;
-  u32 turn = 0;
+  // ---- phase 1: h = silu(gate) * up of this team's tiles
+  int turn = 0;
 #pragma unroll 1
-  for (int tile = tile0; tile < tile1; tile++, turn ^= 1) {
-    if (tile / PAIR_TILES != group) {
-      group = tile / PAIR_TILES;
-      if (MAX_M == 1) {
-        held = 1;
-      } else {
-        held = s.count[group];
-        load_x(s.pair[0][group * 8 + (col < held ? col : 0)] / TOPK, col < held);
-      }
-    }
+  for (int tile = tile0; tile < tiles; tile += tile_step, turn++) {
+    const int group = tile / PAIR_TILES, next = tile + tile_step;
+    const int held = MAX_M == 1 ? 1 : s.count[group];
+    // the next tile's activations replace this one's as soon as a piece is done with them
+    const bool reload = MAX_M > 1 && next < tiles && next / PAIR_TILES != group;
+    const uint4* next_x = reload ? source_x(next) : nullptr;
     float gate[1][4] = {}, up[1][4] = {};
 #pragma unroll
     for (int b0 = 0; b0 < WARP_BLOCKS; b0 += PIECE) {
@@ -327,20 +411,23 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
             const uint4 qg = *reinterpret_cast<const uint4*>(p + lane * 16);
             const uint4 qu = *reinterpret_cast<const uint4*>(p + 512 + lane * 16);
             const u32 sc = *reinterpret_cast<const u32*>(p + 1024 + lane * 4);
-            u32 s0, s8;
-            const u32(&bf)[1][8] = *reinterpret_cast<const u32(*)[1][8]>(&xf[0][b]);
-            scales_of(sc, s0, s8);
-            block_product<1>(qg, s0, s8, bf, gate);
-            scales_of(sc >> 16, s0, s8);
-            block_product<1>(qu, s0, s8, bf, up);
+            u32 a[4][4];
+            decode_block(qg, sc, a);
+            multiply<1>(a, xf[b], gate);
+            decode_block(qu, sc >> 16, a);
+            multiply<1>(a, xf[b], up);
           }
         __syncwarp();
         request(slot);
         advance();
+        if (reload) {
+#pragma unroll
+          for (int b = b0; b < b0 + PIECE && b < WARP_BLOCKS; b++) load_x(b, b < kbn ? next_x : nullptr);
+        }
       }
     }
-    // the warps' partial sums meet in shared memory; one warp a token adds them up
-    bar_wait(&s.sums_empty, turn ^ 1);
+    // the team's partial sums meet in shared memory; one warp a token adds them up
+    bar_wait(s.sums_empty + team, ~turn & 1);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int c = quad * 2 + i;
@@ -350,95 +437,101 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
       }
     }
     __syncwarp();
-    if (lane == 0) bar_arrive(&s.sums_full);
-    const int c = (warp - tile) & (WARPS - 1);
-    if (c < held) {
+    if (lane == 0) bar_arrive(s.sums_full + team);
+    int c = (rank - turn) & (TEAM - 1);
+    if (c >= held && lane == 0) bar_arrive(s.sums_empty + team);
+#pragma unroll 1
+    for (; c < held; c += TEAM) {
       bar_wait(&s.tables, 0);
-      bar_wait(&s.sums_full, turn);
+      bar_wait(s.sums_full + team, turn & 1);
       float v = 0.f;
 #pragma unroll
-      for (int w = 0; w < WARPS; w++) v += s.partial[(w * GROUP + c) * 32 + lane];
-      const int p = MAX_M == 1 ? s.pair[list][group] : s.pair[0][group * 8 + c];
+      for (int w = 0; w < TEAM; w++) v += s.partial[((team * TEAM + w) * GROUP + c) * 32 + lane];
+      __syncwarp();
+      if (c + TEAM >= held && lane == 0) bar_arrive(s.sums_empty + team);  // before h is published, which takes a while
+      const int p = s.pair[group * 8 + c];
       v *= lane < 16 ? s.gate_scale[p] : s.up_scale[p];
       const float u = __shfl_down_sync(~0u, v, 16);
       const float h = v / (1.f + __expf(-v)) * u * s.out_scale[p];
-      const size_t unit = (size_t)p * PAIR_TILES + tile % PAIR_TILES;
-      if (HTERMS == 2) {
-        const u32 hi = pack_bf16(h, 0.f);
-        const float rest = h - __uint_as_float(hi << 16);
-        if (lane < 16) store_word(exchange + unit * 16 + lane, hi & 0xFFFFu | pack_bf16(0.f, rest) & 0xFFFF0000u, s.epoch);
-      } else {
-        const float odd = __shfl_down_sync(~0u, h, 1);
-        if (lane < 16 && !(lane & 1)) store_word(exchange + unit * 8 + lane / 2, pack_bf16(h, odd), s.epoch);
-      }
+      const float odd = __shfl_down_sync(~0u, h, 1);
+      const int row = tile % PAIR_TILES;
+      u32* to = exchange + (s.epoch & 1) * exchange_words + ((size_t)p * INTER + row * 16 + lane) / 2;
+      if (lane < 16 && !(lane & 1)) store_word(to, pack_bf16(h, odd));
     }
-    __syncwarp();
-    if (lane == 0) bar_arrive(&s.sums_empty);
   }
 
-  // ---- phase 2: this CTA's output rows, over all experts hit; a word of h carries the launch's number,
-  // so that data and readiness arrive together
-  constexpr int LOADS = HTERMS == 2 ? 8 : 4;
-  ulonglong2 hv[N_TILES][LOADS];
+  // ---- phase 2: this CTA's output rows, over all experts hit.  h is there when it is no longer NOT_YET; the
+  // half of the exchange that the next launch will use is made so again.
   bar_wait(&s.tables, 0);
-  const u32 epoch = s.epoch;
-  auto source = [&](int item, int n) -> const u64* {
-    const int token = (n * 8 + col) / HTERMS;
-    u32 p = NONE;
-    if (token < tokens) p = MAX_M == 1 ? s.pair[list][item / I_BLOCKS] : s.column[item / I_BLOCKS * MAX_M + token];
-    if (p == NONE) return nullptr;
-    return exchange + ((size_t)p * PAIR_TILES + item % I_BLOCKS * 4 + quad) * (HTERMS == 2 ? 16 : 8);
-  };
-  auto fetch = [&](int item) {
+  const u32* h_now = exchange + (s.epoch & 1) * exchange_words;
+  uint4* h_next = reinterpret_cast<uint4*>(exchange + (~s.epoch & 1) * exchange_words);
+  for (int i = cta * WARPS * 32 + tid; i < exchange_words / 4; i += GRID * WARPS * 32)
+    h_next[i] = make_uint4(NOT_YET, NOT_YET, NOT_YET, NOT_YET);
+  u32 hf[AHEAD][N_TILES][8];  // in the form of operand B: columns are tokens, zero where one is not the expert's
+  auto fetch = [&](u32(&h)[N_TILES][8], int item) {
+    const int group = item / I_BLOCKS, block = item % I_BLOCKS;
 #pragma unroll
     for (int n = 0; n < N_TILES; n++) {
-      const u64* p = source(item, n);
-#pragma unroll
-      for (int i = 0; i < LOADS; i++) {
-        hv[n][i] = make_ulonglong2((u64)epoch << 32, (u64)epoch << 32);
-        if (p) hv[n][i] = load_pair(p + 2 * i);
+      const u32 p = n * 8 + col < MAX_M ? s.column[group * MAX_M + n * 8 + col] : NONE;
+      uint4 v = make_uint4(0, 0, 0, 0), w = v;
+      if (p != NONE) {
+        const u32* from = h_now + (p * (u32)INTER + block * 64 + quad * 16) / 2;
+        v = load_shared_words(from), w = load_shared_words(from + 4);
       }
+      const u32 r[8] = {v.x, v.y, v.z, v.w, w.x, w.y, w.z, w.w};
+#pragma unroll
+      for (int j = 0; j < 8; j++) h[n][j] = r[j];
     }
   };
-  auto ready = [&]() {
-    bool ok = true;
+  auto await = [&](u32(&h)[N_TILES][8], int item) {
+    while (true) {
+      u32 last = 0;
 #pragma unroll
-    for (int n = 0; n < N_TILES; n++)
+      for (int n = 0; n < N_TILES; n++)
 #pragma unroll
-      for (int i = 0; i < LOADS; i++) ok = ok && (u32)(hv[n][i].x >> 32) == epoch && (u32)(hv[n][i].y >> 32) == epoch;
-    return __all_sync(~0u, ok);
+        for (int j = 0; j < 8; j++) last = max(last, h[n][j]);
+      if (__all_sync(~0u, last != NOT_YET)) break;
+      fetch(h, item);
+    }
   };
   float acc[CTA_ROWS][N_TILES][4] = {};
-  if (warp < items) fetch(warp);
+#pragma unroll
+  for (int i = 0; i < AHEAD; i++)
+    if (warp + i * WARPS < items) fetch(hf[i], warp + i * WARPS);
 #pragma unroll 1
   for (int item0 = warp; item0 < items; item0 += WARPS * ITEMS) {
     bar_wait(full + slot, parity);
     const u8* base = slots + slot * SLOT;
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
-      const int item = item0 + i * WARPS;
+      const int item = item0 + i * WARPS, later = item + AHEAD * WARPS;
       if (item < items) {
-        while (!ready()) fetch(item);
-        u32 b[N_TILES][8];
+        auto decode_row = [&](int r, u32(&a)[4][4]) {
+          const u8* p = base + (i * CTA_ROWS + r) * BLOCK;
+          decode_block(*reinterpret_cast<const uint4*>(p + lane * 16), *reinterpret_cast<const u16*>(p + 512 + lane * 2), a);
+        };
+        // decoding comes first: it needs no h, which may still be on its way
+        u32 early[EARLY_ROWS][4][4];
 #pragma unroll
-        for (int n = 0; n < N_TILES; n++)
-#pragma unroll
-          for (int j = 0; j < 8; j++) {
-            if (HTERMS == 2)
-              b[n][j] = __byte_perm((u32)hv[n][j].x, (u32)hv[n][j].y, col & 1 ? 0x7632 : 0x5410);
-            else
-              b[n][j] = (u32)(j & 1 ? hv[n][j / 2].y : hv[n][j / 2].x);
-          }
-        if (item + WARPS < items) fetch(item + WARPS);
-#pragma unroll
-        for (int r = 0; r < CTA_ROWS; r++)
+        for (int r = 0; r < EARLY_ROWS; r++)
           if (r < rows) {
-            const u8* p = base + (i * CTA_ROWS + r) * BLOCK;
-            const uint4 q = *reinterpret_cast<const uint4*>(p + lane * 16);
-            u32 s0, s8;
-            scales_of(*reinterpret_cast<const u16*>(p + 512 + lane * 2), s0, s8);
-            block_product<N_TILES>(q, s0, s8, b, acc[r]);
+            decode_row(r, early[r]);
+#pragma unroll
+            for (int j = 0; j < 4; j++)  // or the compiler moves the decoding behind the wait
+              asm volatile("" ::"r"(early[r][j][0]), "r"(early[r][j][1]), "r"(early[r][j][2]), "r"(early[r][j][3]));
           }
+        await(hf[i % AHEAD], item);
+#pragma unroll
+        for (int r = 0; r < EARLY_ROWS; r++)
+          if (r < rows) multiply<N_TILES>(early[r], hf[i % AHEAD], acc[r]);
+#pragma unroll
+        for (int r = EARLY_ROWS; r < CTA_ROWS; r++)
+          if (r < rows) {
+            u32 a[4][4];
+            decode_row(r, a);
+            multiply<N_TILES>(a, hf[i % AHEAD], acc[r]);
+          }
+        if (later < items) fetch(hf[i % AHEAD], later);
       }
     }
     __syncwarp();
@@ -456,7 +549,7 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const int c = n * 8 + quad * 2 + (i & 1);
-        if (c < COLS) sum[(warp * N_TILES * 8 + c) * SUM_STRIDE + r * 16 + col + (i >> 1) * 8] = acc[r][n][i];
+        if (c < MAX_M) sum[(warp * N_TILES * 8 + c) * SUM_STRIDE + r * 16 + col + (i >> 1) * 8] = acc[r][n][i];
       }
   __syncthreads();
 #pragma unroll 1
@@ -464,9 +557,7 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
     const int token = o / (rows * 16), r = o % (rows * 16);
     float v = 0.f;
 #pragma unroll
-    for (int w = 0; w < WARPS; w++)
-#pragma unroll
-      for (int k = 0; k < HTERMS; k++) v += sum[(w * N_TILES * 8 + token * HTERMS + k) * SUM_STRIDE + r];
+    for (int w = 0; w < WARPS; w++) v += sum[(w * N_TILES * 8 + token) * SUM_STRIDE + r];
     out[(size_t)token * HIDDEN + row0 * 16 + r] = (u16)pack_bf16(v * DECODE_SCALE, 0.f);
   }
 }

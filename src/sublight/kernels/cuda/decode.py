@@ -1,0 +1,135 @@
+"""fused_moe: a routed-expert layer for a few tokens in one launch, NVFP4 weights, bf16 in and out."""
+
+import ctypes
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from sublight.errors import KernelError
+from sublight.kernels.cuda.build import compile_kernel
+from sublight.kernels.cuda.driver import SHARED_LIMIT, Kernel, device_attribute
+from sublight.kernels.cuda.layout import DecodeWeights
+from sublight.kernels.cuda.plan import WARPS, DecodePlan, bucket, plan_decode
+
+_TARGETS = {(9, 0): "sm_90a"}
+"""Exact capabilities that this kernel has been run on."""
+
+
+class DecodeWorkspace:
+    """What launches of one layer shape share, made once: nothing is allocated afterwards.
+
+    Launches that use one workspace have to follow each other (one stream, or streams that wait), as engines' layers
+    do: intermediate values pass through it, and each launch tells its own from the last one's by a running number.
+
+    Args:
+        hidden, inter, top_k: the layer.
+        device: a CUDA device.
+        shared_limit: bytes of shared memory a block may use, where less than the GPU's own limit is wanted.
+        piece, team: as in the plan, where its default is not wanted.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        inter: int,
+        top_k: int,
+        device: torch.device | str = "cuda",
+        shared_limit: int | None = None,
+        piece: int | None = None,
+        team: int | None = None,
+    ) -> None:
+        self.device = torch.empty(0, device=device).device
+        self.shape = (hidden, inter, top_k)
+        self._wanted = (piece, team)
+        properties = torch.cuda.get_device_properties(self.device)
+        self.target = _target((properties.major, properties.minor))
+        self.grid = properties.multi_processor_count
+        limit = device_attribute(SHARED_LIMIT, self.device.index)
+        self.shared_limit = min(limit, shared_limit or limit)
+        self._kernels: dict[int, Kernel] = {}
+        plans = [self.plan(size) for size in (1, 2, 4, 8, 16) if _fits(size, top_k)]
+        words = max(plan.exchange_words for plan in plans)
+        # two halves in turn, all "not yet" at first; launches so far, times the grid
+        self._exchange = torch.full((2, words), -1, dtype=torch.int32, device=self.device)
+        self._arrivals = torch.zeros(1, dtype=torch.int64, device=self.device)
+
+    def plan(self, tokens: int) -> DecodePlan:
+        return plan_decode(*self.shape, tokens, self.grid, self.shared_limit, *self._wanted)
+
+    def kernel(self, tokens: int) -> Kernel:
+        """Compiled on the first call for its number of tokens; call it before capturing a graph."""
+        size = bucket(tokens)
+        if size not in self._kernels:
+            self._kernels[size] = _load(self.plan(tokens), self.target)
+        return self._kernels[size]
+
+    def launch(self, x: Tensor, ids: Tensor, weights: Tensor, experts: DecodeWeights, out: Tensor) -> None:
+        tokens = x.shape[0]
+        tensors = (x, ids, weights, experts.w13, experts.scale13, experts.w2, experts.scale2)
+        arguments: list[ctypes._SimpleCData] = [ctypes.c_void_p(t.data_ptr()) for t in (*tensors, self._exchange, self._arrivals, out)]  # type: ignore[type-arg]
+        arguments += [ctypes.c_int(n) for n in (tokens, experts.experts, self._exchange.shape[1])]
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        self.kernel(tokens).launch_cooperative(self.grid, WARPS * 32, stream, arguments)
+
+
+def fused_moe(
+    x: Tensor,
+    topk_ids: Tensor,
+    topk_weights: Tensor,
+    experts: DecodeWeights,
+    workspace: DecodeWorkspace,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The layer's output, [tokens, hidden] in bf16: all of a token's experts, weighted and summed.
+
+    Args:
+        x: bf16 [tokens, hidden], 1 to 16 tokens.
+        topk_ids: int32 [tokens, top_k]. The ids of a token differ, as routers make them; pairs whose id is negative or
+            not below the number of experts are skipped, as other ranks add theirs.
+        topk_weights: fp32 [tokens, top_k].
+        workspace: of this layer's shape.
+        out: where to write; inside a graph, give one.
+
+    Raises:
+        KernelError: a tensor that is not as above; it is named.
+    """
+    hidden, inter, top_k = workspace.shape
+    tokens = x.shape[0]
+    _expect("x", x, torch.bfloat16, (tokens, hidden), workspace.device)
+    _expect("topk_ids", topk_ids, torch.int32, (tokens, top_k), workspace.device)
+    _expect("topk_weights", topk_weights, torch.float32, (tokens, top_k), workspace.device)
+    _expect("w13", experts.w13, torch.uint8, (experts.experts, inter // 16, hidden // 64, 1152), workspace.device)
+    if out is None:
+        out = torch.empty_like(x)
+    _expect("out", out, torch.bfloat16, (tokens, hidden), workspace.device)
+    workspace.launch(x, topk_ids, topk_weights, experts, out)
+    return out
+
+
+def _expect(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> None:
+    asked = f"fused_moe with {name}"
+    if tensor.dtype != dtype:
+        raise KernelError(asked, f"its type is {tensor.dtype}", f"{dtype}")
+    if tuple(tensor.shape) != shape:
+        raise KernelError(asked, f"its shape is {list(tensor.shape)}", f"{list(shape)}, as the workspace has it")
+    if tensor.device != device:
+        raise KernelError(asked, f"it is on {tensor.device}", f"a tensor on {device}")
+    if not tensor.is_contiguous() or tensor.data_ptr() % 16:
+        raise KernelError(asked, "it is not contiguous from a multiple of 16 bytes", f"{name}.contiguous()")
+
+
+def _target(capability: tuple[int, int]) -> str:
+    if capability not in _TARGETS:
+        found = f"this GPU is sm_{capability[0]}{capability[1]}, where it has never been run"
+        raise KernelError("the CUDA decode kernel", found, "a GPU of " + " or ".join(_TARGETS.values()))
+    return _TARGETS[capability]
+
+
+def _fits(size: int, top_k: int) -> bool:
+    return size * top_k <= 254 and (size > 1 or top_k <= 32)
+
+
+@cache
+def _load(plan: DecodePlan, target: str) -> Kernel:
+    return Kernel(compile_kernel("moe_decode.cu", plan.defines(), target), "moe_decode", plan.stream_bytes)

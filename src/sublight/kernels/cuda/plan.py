@@ -1,0 +1,165 @@
+"""The plan of a decode launch: who streams what, through how much shared memory. Pure arithmetic, no GPU, no torch.
+
+The constants of the kernel that shared memory depends on are restated here; the kernel asserts at compile time that
+both counts are the same.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from sublight.errors import KernelError
+
+WARPS = 16
+BLOCK_BYTES = 576
+"""16 rows x 64 columns: 512 bytes of codes, 64 of scales."""
+MAX_TOKENS = 16
+MAX_EXPERTS = 1024
+_PASS = 8  # tokens of an expert that one pass over its weights serves
+_BUCKETS = (1, 2, 4, 8, 16)
+_MAX_PAIRS = 254  # numbered by a byte, 255 is nobody
+_MAX_SHARE = 7  # k64 blocks of a tile that a warp keeps the activations of in registers
+_LANES = 32  # up to this many pairs each warp groups by itself; one token's experts have to be
+_EXPERT_BYTES = 2**32  # offsets inside one expert are 32-bit
+
+
+@dataclass(frozen=True)
+class DecodePlan:
+    """Compile-time parameters of `moe_decode.cu`.
+
+    Attributes:
+        hidden, inter, top_k: the layer.
+        max_tokens: most tokens of a launch; fewer run as well.
+        grid: CTAs. All have to be resident at once, one on a multiprocessor.
+        piece: k64 blocks of a gate/up copy: small pieces hide arithmetic, large ones cost fewer instructions.
+        items: down blocks of a ring slot.
+        depth: ring slots a warp.
+        team: warps that share a gate/up tile, each with a part of its columns.
+    """
+
+    hidden: int
+    inter: int
+    top_k: int
+    max_tokens: int
+    grid: int
+    piece: int
+    items: int
+    depth: int
+    team: int
+
+    @property
+    def cta_rows(self) -> int:
+        """16-row tiles of the output that a CTA owns, at most."""
+        return ceil(self.hidden // 16 / self.grid)
+
+    @property
+    def columns(self) -> int:
+        """Of the down product, in whole tiles of eight."""
+        return ceil(self.max_tokens / 8) * 8
+
+    @property
+    def slot_bytes(self) -> int:
+        return BLOCK_BYTES * max(2 * self.piece, self.items * self.cta_rows)
+
+    @property
+    def stream_bytes(self) -> int:
+        """Dynamic shared memory: the ring, which the last sum over the warps uses again."""
+        return max(WARPS * self.depth * self.slot_bytes, WARPS * self.columns * (self.cta_rows * 16 + 4) * 4)
+
+    @property
+    def static_bytes(self) -> int:
+        """Static shared memory, at most: partial sums, barriers, lists of pairs."""
+        pairs = self.max_tokens * self.top_k
+        few = pairs <= _LANES
+        partial = WARPS * min(self.max_tokens, _PASS) * 128
+        grouping = 0 if few else 4 * MAX_EXPERTS + 64 + 8 * pairs
+        lists = pairs * (21 + self.max_tokens + 2 * (WARPS if few else 1))
+        return max(partial, grouping) + WARPS * self.depth * 8 + lists + 256
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.stream_bytes + self.static_bytes
+
+    @property
+    def exchange_words(self) -> int:
+        """32-bit words of two values that pass between the two products."""
+        return self.max_tokens * self.top_k * self.inter // 2
+
+    def defines(self) -> dict[str, int]:
+        return {
+            "HIDDEN": self.hidden,
+            "INTER": self.inter,
+            "TOPK": self.top_k,
+            "MAX_M": self.max_tokens,
+            "GRID": self.grid,
+            "PIECE": self.piece,
+            "ITEMS": self.items,
+            "DEPTH": self.depth,
+            "TEAM": self.team,
+            "STREAM_BYTES": self.stream_bytes,
+            "STATIC_BYTES": self.static_bytes,
+        }
+
+
+def bucket(tokens: int) -> int:
+    """The smallest compiled size that takes this many tokens."""
+    return next(size for size in _BUCKETS if size >= tokens)
+
+
+def plan_decode(
+    hidden: int, inter: int, top_k: int, tokens: int, grid: int, shared_limit: int, piece: int | None = None, team: int | None = None
+) -> DecodePlan:
+    """A plan that fits `shared_limit` bytes a CTA.
+
+    Args:
+        grid: multiprocessors of the GPU.
+        shared_limit: what a block may use: 232,448 on SM90 and SM100, 101,376 on SM120.
+        piece, team: as in the plan, where the default is not wanted.
+
+    Raises:
+        KernelError: a dimension outside what the kernel takes; it is named.
+    """
+    _check(hidden, inter, top_k, tokens)
+    team = next((n for n in (4, 8) if ceil(hidden // 64 / n) <= _MAX_SHARE), WARPS) if team is None else team
+    share = ceil(hidden // 64 / team)
+    rows = ceil(hidden // 16 / grid)
+    size = bucket(tokens)
+    pieces = [min(piece, share)] if piece else sorted({min(n, share) for n in (1, 2, 3, 4)}, reverse=True)
+    best = None
+    for blocks in pieces:
+        items = 1 << max(0, (2 * blocks // rows).bit_length() - 1)  # h of two items is under way in turn
+        plan = DecodePlan(hidden, inter, top_k, size, grid, blocks, items, 1, team)
+        room = shared_limit - plan.static_bytes
+        depth = min(room // (WARPS * (plan.slot_bytes + 8)), 32)
+        if depth < 1:
+            continue
+        plan = DecodePlan(hidden, inter, top_k, size, grid, blocks, items, depth, team)
+        if plan.shared_bytes <= shared_limit and (best is None or _worth(plan) > _worth(best)):
+            best = plan
+    if best is None:
+        found = f"its smallest plan needs more than {shared_limit:,} bytes of shared memory a block"
+        raise _wrong("hidden_size", hidden, found, "a smaller hidden_size, or the grouped kernel")
+    return best
+
+
+def _worth(plan: DecodePlan) -> tuple[bool, int]:
+    """A second slot to copy into while the first is read; then blocks in flight, the emptier of the two phases."""
+    return plan.depth > 1, plan.depth * min(2 * plan.piece, plan.items * plan.cta_rows)
+
+
+def _check(hidden: int, inter: int, top_k: int, tokens: int) -> None:
+    for name, value in (("hidden_size", hidden), ("intermediate_size", inter)):
+        if value < 64 or value % 64:
+            raise _wrong(name, value, f"{value % 64} over a multiple of 64", "a multiple of 64")
+        if hidden * inter * BLOCK_BYTES * 2 // 1024 >= _EXPERT_BYTES:
+            raise _wrong(name, value, "one expert is over 4 GiB", "a smaller expert")
+    if not 1 <= tokens <= MAX_TOKENS:
+        raise _wrong("tokens", tokens, f"it takes 1 to {MAX_TOKENS}", "the grouped kernel")
+    size = bucket(tokens)
+    if size * top_k > _MAX_PAIRS or (size == 1 and top_k > _LANES):
+        raise _wrong(
+            "top_k", top_k, f"{size} tokens would be {size * top_k} pairs", "fewer tokens, or the grouped kernel"
+        )
+
+
+def _wrong(dimension: str, value: int, found: str, hint: str) -> KernelError:
+    return KernelError(f"the decode kernel with {dimension} {value}", found, hint)
