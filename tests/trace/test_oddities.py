@@ -221,3 +221,17 @@ def test_tokens_that_only_pad(tmp_path: Path) -> None:
     assert "padded-batch" not in trace.odd(tmp_path, Plan((), (), tokens=16))
     eager = Decode().steps(layer * 12, graph=False)
     assert "padded-batch" not in eager.odd(tmp_path, Plan((), (), tokens=10))
+
+
+@pytest.mark.parametrize(("attentions", "said"), [(1, True), (2, False)])
+def test_layers_taken_for_steps_are_suspected(tmp_path: Path, attentions: int, said: bool) -> None:
+    """One step of ten layers, launched one by one, with nothing copied: as steps ten layers are found, or pairs."""
+    decode = Decode()
+    layer: list[Kernel] = [(NORM, 3.0, 1), (GEMM, 20.0, 132), (SPARSE, 40.0, 132), (GEMM, 25.0, 132)]
+    second: list[Kernel] = [(MARLIN, 9.0, 132), *layer[1:]]
+    decode.step([*layer, *(second * (attentions - 1))] * 10, graph=False)
+    decode.events = [event for event in decode.events if event["cat"] != "gpu_memcpy"]
+    found = decode.odd(tmp_path)
+    assert ("layers-as-steps" in found) == said
+    if said:
+        assert found["layers-as-steps"].title == "what was found as 9 steps may be the layers of one"

@@ -166,12 +166,15 @@ def test_from_nsight_systems(tmp_path: Path, processes: int) -> None:
     assert again.devices == trace.devices[:1]
 
 
-def test_whole_graphs_become_kernels(tmp_path: Path) -> None:
+def test_whole_graphs_stay_whole_graphs(tmp_path: Path) -> None:
     trace = read_trace(nsys_files.graphs_only(tmp_path / "a.sqlite"))
     out = tmp_path / "a.json"
     write_slice(trace, step_of(trace, nsys_files.START, nsys_files.START + 10_000), out)
-    again = read_trace(out).gpu
-    assert (names(again), again.kind.tolist(), again.duration.tolist()) == (["CUDA graph 5"], [Kind.KERNEL], [9000])
+    again = read_trace(out)
+    assert (names(again.gpu), again.gpu.kind.tolist()) == (["CUDA graph 5"], [Kind.GRAPH])
+    assert again.gpu.duration.tolist() == [9000]
+    assert [(repair.kind.value, repair.count) for repair in again.repairs] == [("graphs only", 1)]
+    assert '"cat":"cuda_graph"' in out.read_text()
 
 
 def test_steps_of_a_stretch_read_back_as_they_were(tmp_path: Path) -> None:

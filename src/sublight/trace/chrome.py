@@ -5,13 +5,13 @@ The text is read as a stream, so memory depends on the number of events kept and
 
 from sublight.errors import InputFileError
 from sublight.trace.assemble import calls, gpu_events, spans
-from sublight.trace.collect import Collector
+from sublight.trace.collect import WHOLE_GRAPH, Collector
 from sublight.trace.eventlist import EventList
 from sublight.trace.events import Origin, Trace
 from sublight.trace.header import read_header
 from sublight.trace.outline import Outline
 from sublight.trace.parts import PART_BYTES, Parts
-from sublight.trace.repairs import RepairKind, RepairLog
+from sublight.trace.repairs import GRAPHS_ONLY_NOTE, RepairKind, RepairLog
 from sublight.trace.source import ANY_TRACE, Source
 from sublight.trace.timing import repaired
 from sublight.trace.window import Window
@@ -60,6 +60,10 @@ def read_chrome(
 
 def _assembled(source: Source, collector: Collector, outline: Outline, processes: int) -> Trace:
     header = read_header(outline.members)
+    collector.report_halves()
+    whole_graphs = collector.counts["X", WHOLE_GRAPH]
+    if whole_graphs:
+        collector.repairs.add(RepairKind.GRAPHS_ONLY, GRAPHS_ONLY_NOTE, "", whole_graphs)
     counts: dict[str, int] = {}
     for (phase, category), count in collector.counts.items():
         counts[category or phase] = counts.get(category or phase, 0) + count

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from sublight.trace.collect import WHOLE_GRAPH
 from sublight.trace.events import Device, GpuEvents, Kind, Lane, Launch, Spans, Trace
 from sublight.trace.kineto import Args
 from sublight.trace.links import call_of
@@ -22,8 +23,13 @@ from sublight.trace.tracks import Track, as_number, tracks_of_rows, tracks_of_sp
 
 Event = dict[str, Any]
 _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Args)}
-# A whole graph in one row comes from Nsight Systems; in a Chrome trace it can only be a kernel.
-_CATEGORY = {Kind.KERNEL: "kernel", Kind.MEMCPY: "gpu_memcpy", Kind.MEMSET: "gpu_memset", Kind.GRAPH: "kernel"}
+# A whole graph in one row comes from Nsight Systems; Kineto has no category for it.
+_CATEGORY = {
+    Kind.KERNEL: "kernel",
+    Kind.MEMCPY: "gpu_memcpy",
+    Kind.MEMSET: "gpu_memset",
+    Kind.GRAPH: WHOLE_GRAPH,
+}
 _DRIVER = re.compile(r"cu[A-Z]")
 _GPU_SORT = 5_000_000  # Kineto's: GPUs below the CPU
 

@@ -12,13 +12,16 @@ import numpy as np
 
 from sublight.trace.events import Kind
 from sublight.trace.kineto import Args, Batch, Event
+from sublight.trace.pairs import Half, Pairs
 from sublight.trace.repairs import RepairKind, RepairLog
 from sublight.trace.tables import Table, narrowed
 
 _GPU, _CALLS, _OPS, _MARKS, _GPU_MARKS, _PYTHON, _META, _EDGE = range(1, 9)
 
+WHOLE_GRAPH = "cuda_graph"  # ours: no profiler writes whole graphs as rows of a Chrome trace
+GPU_CATEGORIES = ("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset", WHOLE_GRAPH)
 _TABLE_OF: dict[tuple[str, str], int] = {
-    **{("X", category): _GPU for category in ("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset")},
+    **{("X", category): _GPU for category in GPU_CATEGORIES},
     **{("X", category): _CALLS for category in ("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "hip_driver")},
     **{("X", category): _OPS for category in ("cpu_op", "Operator", "operator")},
     ("X", "user_annotation"): _MARKS,
@@ -28,7 +31,13 @@ _TABLE_OF: dict[tuple[str, str], int] = {
     ("X", "Trace"): _EDGE,
     ("i", ""): _EDGE,
 }
-_KIND_OF = {"gpu_memcpy": Kind.MEMCPY, "Memcpy": Kind.MEMCPY, "gpu_memset": Kind.MEMSET, "Memset": Kind.MEMSET}
+_KIND_OF = {
+    "gpu_memcpy": Kind.MEMCPY,
+    "Memcpy": Kind.MEMCPY,
+    "gpu_memset": Kind.MEMSET,
+    "Memset": Kind.MEMSET,
+    WHOLE_GRAPH: Kind.GRAPH,
+}
 
 # Values as they stand in the file. A place is process, thread, device and stream, the last two of GPU rows only.
 Place = tuple[int | str, int | str, int | None, int | None]
@@ -64,6 +73,7 @@ class Collector:
         self.process_names: dict[str, str] = {}
         self.edges: list[tuple[str, int, int]] = []
         self.repairs = repairs
+        self.pairs = Pairs()
         self.failures = 0  # unreadable events in a row, so far
 
     @property
@@ -79,11 +89,29 @@ class Collector:
 
     def add(self, batch: Batch) -> None:
         """Take in the next events of the file."""
-        events = batch.events
-        tags = [(event.ph, event.cat) for event in events]
-        self.counts.update(tags)
+        met = Counter((event.ph, event.cat) for event in batch.events)
+        self.counts.update(met)
         for note, example in batch.bad:
             self.repairs.add(RepairKind.BAD_NUMBER, note, example)
+        self._keep(batch)
+        if any(phase in ("B", "E") for phase, _ in met):
+            self._keep(self.pairs.add(batch))
+
+    def join_halves(self, ends: list[Half], opened: list[Half]) -> None:
+        """Take in the spans that lie in two parts of the file, after what is here."""
+        self._keep(self.pairs.join(ends, opened))
+
+    def report_halves(self) -> None:
+        """At the end of the file: count what would have been kept, had both its events been there."""
+        left = [half.event for half in (*self.pairs.opened, *self.pairs.ends)]
+        lost = [event for event in left if ("X", event.cat) in self._table_of]
+        if lost:
+            note = "spans of which only the beginning or the end is there; left out"
+            self.repairs.add(RepairKind.OPEN_RANGE, note, lost[0].name, len(lost))
+
+    def _keep(self, batch: Batch) -> None:
+        events = batch.events
+        tags = [(event.ph, event.cat) for event in events]
         wanted = np.array([self._table_of.get(tag, 0) for tag in tags], np.uint8)
         for table, take in (
             (_GPU, self._add_gpu),

@@ -165,7 +165,7 @@ def loosely(rows: list[LooseEvent]) -> Batch:
     for row in rows:
         start, duration = exact_ns(bytes(row.ts)), exact_ns(bytes(row.dur))
         event = _believed(row, bad)
-        if event.ph == "X" and (start is None or duration is None):
+        if (event.ph == "X" and duration is None) or (event.ph in ("X", "B", "E") and start is None):
             field, raw = ("ts", row.ts) if start is None else ("dur", row.dur)
             shown = bytes(raw)[:40].decode("utf-8", "replace")
             bad.append(("a time that is no number; the event was left out", f'"{field}": {shown} of {event.name!r}'))

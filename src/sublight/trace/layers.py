@@ -88,6 +88,11 @@ def layer_times(trace: Trace, step: Step, labels: Labels) -> LayerTimes | None:
     return LayerTimes(tuple(starts), min(end, step.end_ns) - step.start_ns, how)
 
 
+def attention_runs(trace: Trace, step: Step, labels: Labels) -> int:
+    """How often attention runs in a step, also where it does so once."""
+    return len(_runs(labels, _mixers(labels, rows := events_of(trace, step)), rows))
+
+
 def _first_of(wanted: npt.NDArray[np.bool_], before: int) -> int:
     """The first wanted event in front of a place; the place if there is none."""
     found = np.flatnonzero(wanted[:before])
@@ -108,12 +113,20 @@ def _attention(labels: Labels, rows: Places, names: Places) -> Places:
 
     Kernels that run once prepare attention for the whole step and are no layer.
     """
+    mixers = _mixers(labels, rows)
+    return _runs(labels, mixers[(np.bincount(names, minlength=1)[names] > 1)[mixers]], rows)
+
+
+def _mixers(labels: Labels, rows: Places) -> Places:
+    """Which of these events are kernels of attention, or of what stands for it."""
     mixer = np.array([row in _MIXERS for row in labels.rows], bool)[labels.row[rows]]
-    mixer &= np.array([kind in _WORK for kind in labels.kinds], bool)[labels.kind[rows]]
-    found = np.flatnonzero(mixer & (np.bincount(names, minlength=1)[names] > 1))
+    return np.flatnonzero(mixer & np.array([kind in _WORK for kind in labels.kinds], bool)[labels.kind[rows]])
+
+
+def _runs(labels: Labels, mixers: Places, rows: Places) -> Places:
     product = np.array([kind in _PRODUCTS for kind in labels.kinds], bool)[labels.kind[rows]]
-    before = np.cumsum(product)[found]
-    return found[np.append(True, before[1:] > before[:-1])] if len(found) else found
+    before = np.cumsum(product)[mixers]
+    return mixers[np.append(True, before[1:] > before[:-1])] if len(mixers) else mixers
 
 
 def _commonest(names: Places, kernel: npt.NDArray[np.bool_]) -> Places:

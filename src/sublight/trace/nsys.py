@@ -13,7 +13,7 @@ from sublight.errors import InputFileError
 from sublight.trace.assemble import distinct, sorted_columns
 from sublight.trace.events import Calls, GpuEvents, Kind, Lane, Launch, Node, Origin, Spans, Thread, Trace
 from sublight.trace.nsysdb import Database
-from sublight.trace.repairs import RepairKind, RepairLog
+from sublight.trace.repairs import GRAPHS_ONLY_NOTE, RepairKind, RepairLog
 from sublight.trace.source import Source
 from sublight.trace.tables import Column, Table, narrowed
 from sublight.trace.timing import repaired
@@ -133,8 +133,7 @@ class _Reading:
             self._add_gpu(_GRAPH, Kind.GRAPH, rows, names, [None] * len(rows), [nothing] * len(rows))
             self._repairs.add(
                 RepairKind.GRAPHS_ONLY,
-                "CUDA graphs were recorded as single rows, so the kernels in them are not known; to have them, profile "
-                "with --cuda-graph-trace=node",
+                GRAPHS_ONLY_NOTE,
                 names[0],
                 len(rows),
             )

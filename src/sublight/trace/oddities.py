@@ -10,6 +10,7 @@ from sublight.trace.drift import slower_kernels
 from sublight.trace.events import Trace
 from sublight.trace.idle import IdleKind
 from sublight.trace.kernels import short_name
+from sublight.trace.layers import attention_runs
 from sublight.trace.oddity import WORTH, Oddity, Seen
 from sublight.trace.padding import padded_batch, padded_heads
 from sublight.trace.phases import Phase
@@ -19,6 +20,7 @@ from sublight.units import show_count, show_percent, show_time
 
 _SHORT_NS = 2_000
 _MANY = 100
+_SEVERAL = 4
 _HOST_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 _DEQUANTISING = ("Marlin",)  # weight-only kernels: four-bit weights multiplied in 16 bits
 
@@ -158,6 +160,21 @@ def _dequantised(seen: Seen) -> Iterable[Oddity]:
         )
 
 
+def _layers_as_steps(seen: Seen) -> Iterable[Oddity]:
+    """Of a single step without a graph only its layers repeat, and nothing says that they are no steps."""
+    alike = seen.steps.alike()
+    if len(alike) < _SEVERAL or any(step.replayed for step in alike):
+        return
+    if attention_runs(seen.trace, seen.step, seen.labels) == 1:
+        yield Oddity(
+            "layers-as-steps",
+            f"what was found as {len(alike)} steps may be the layers of one",
+            f"attention runs once in each of them ({seen.steps.evidence[0]})",
+            0,
+            "a trace, or a slice, of more than one step; a draft model of one layer is right as it is",
+        )
+
+
 def _flags(seen: Seen) -> Iterable[Oddity]:
     flagged = [s for s in seen.steps.steps if s.flags]
     if flagged:
@@ -172,7 +189,7 @@ def _flags(seen: Seen) -> Iterable[Oddity]:
 
 
 _CHECKS = (
-    _few_blocks, _no_graph, _graph_not_used, _gaps, _short_kernels, _host_waits, _dequantised, _flags,
+    _layers_as_steps, _few_blocks, _no_graph, _graph_not_used, _gaps, _short_kernels, _host_waits, _dequantised, _flags,
     slow_collectives, slower_kernels, padded_heads, padded_batch, spinning, held_down,
 )  # fmt: skip
 

@@ -36,6 +36,10 @@ class RepairKind(StrEnum):
     OPEN_RANGE = "open range"  # a range that never ends; left out
 
 
+GRAPHS_ONLY_NOTE = (
+    "CUDA graphs were recorded as single rows, so the kernels in them are not known; to have them, profile with "
+    "--cuda-graph-trace=node"
+)
 # Said, and nothing changed for it.
 OBSERVATIONS = frozenset(
     {

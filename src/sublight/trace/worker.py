@@ -18,6 +18,7 @@ import numpy as np
 from sublight.trace.collect import Collector, LaunchKey, NodeKey, Place
 from sublight.trace.eventlist import EventList
 from sublight.trace.outline import Outline
+from sublight.trace.pairs import Half
 from sublight.trace.repairs import Repair, RepairLog
 from sublight.trace.tables import Column
 from sublight.trace.walk import State
@@ -63,6 +64,8 @@ class Findings(msgspec.Struct):
     counts: list[tuple[str, str, int]]
     process_names: dict[str, str]
     edges: list[tuple[str, int, int]]
+    ends: list[Half]
+    opened: list[Half]
     repairs: list[Repair]
     members: dict[str, bytes]
     whole: bool
@@ -104,6 +107,8 @@ def _findings(collector: Collector, outline: Outline, proven: bool) -> Findings:
         counts=[(*tag, count) for tag, count in collector.counts.items()],
         process_names=collector.process_names,
         edges=collector.edges,
+        ends=collector.pairs.ends,
+        opened=collector.pairs.opened,
         repairs=collector.repairs.all(),
         members=outline.members,
         whole=outline.whole,
@@ -174,6 +179,7 @@ class Worker:
         for pid, process in findings.process_names.items():
             collector.process_names.setdefault(pid, process)
         collector.edges.extend(findings.edges)
+        collector.join_halves(findings.ends, findings.opened)
         collector.repairs.extend(findings.repairs)
         return findings
 
