@@ -264,3 +264,51 @@ def test_newer_syntax_is_not_known(tmp_path: Path) -> None:
     broken = {**ENGINE, f"{FUSED}/oracle/nvfp4.py": "def select_x_backend(a) ->> b: ...\n"}
     route = VLLM.auto(written(tmp_path, broken), "moe", target((12, 0)))
     assert route.answer is Answer.NOT_KNOWN
+
+
+def test_linear_kernels_of_a_version_that_returns_a_member(tmp_path: Path) -> None:
+    older = {
+        **ENGINE,
+        "vllm/envs.py": """
+            import os
+            environment_variables = {
+                "VLLM_NVFP4_GEMM_BACKEND": lambda: os.getenv("VLLM_NVFP4_GEMM_BACKEND"),
+                "VLLM_HAS_CUBIN": lambda: False,
+            }
+            def __getattr__(name):
+                return environment_variables[name]()
+            """,
+        "vllm/model_executor/layers/quantization/utils/nvfp4_utils.py": """
+            from enum import Enum
+            import vllm.envs as envs
+            from vllm.platforms import current_platform
+            class NvFp4LinearBackend(Enum):
+                NATIVE = "native"
+                COMPILED = "compiled"
+                FALLBACK = "fallback"
+            def select_nvfp4_linear_backend():
+                if envs.VLLM_NVFP4_GEMM_BACKEND is None:
+                    if current_platform.at_least((10, 0)):
+                        return NvFp4LinearBackend.NATIVE
+                    return NvFp4LinearBackend.FALLBACK
+                backend = NvFp4LinearBackend(envs.VLLM_NVFP4_GEMM_BACKEND)
+                if backend == NvFp4LinearBackend.COMPILED:
+                    assert ops.compiled_for_this_card(), "not compiled"
+                elif backend == NvFp4LinearBackend.NATIVE:
+                    assert current_platform.at_least((10, 0)), "native needs 10.0"
+                return backend
+            """,
+    }
+    sources = written(tmp_path, older)
+    declared = {item.name: item for item in VLLM.declared(sources, "fp4-gemm")}
+    assert [item.flag for item in declared.values()] == [
+        f"VLLM_NVFP4_GEMM_BACKEND={name}" for name in ("native", "compiled", "fallback")
+    ]
+    assert VLLM.auto(sources, "fp4-gemm", target((9, 0))).destination.endswith("NvFp4LinearBackend.FALLBACK")
+    newer = VLLM.auto(sources, "fp4-gemm", target((12, 0)))
+    assert (newer.answer, newer.why, newer.gates[0].targets[0]) == (Answer.PASS, "native", "10.0")
+    refused = VLLM.route(sources, declared["native"], target((9, 0)))
+    assert (refused.answer, refused.why) == (Answer.FAIL, "refused: native needs 10.0")
+    unsure = VLLM.route(sources, declared["compiled"], target((9, 0)))
+    assert unsure.answer is Answer.NOT_KNOWN
+    assert unsure.why.startswith("compiled, if ops.compiled_for_this_card()")

@@ -51,11 +51,14 @@ class FlashInfer:
                 if module and answer.found and answer.kind in ("function", "class") and answer.home not in found:
                     proofs = (Proof("source", module.at(bound[0].node), f"{place}.{name}"), *answer.chain[-1:])
                     note = "; ".join(answer.conditions)
-                    found[answer.home] = Declaration("moe", f"{place}.{name}", "", None, None, proofs, note)
+                    flag = f"from {place} import {name}"
+                    found[answer.home] = Declaration("moe", f"{place}.{name}", flag, True, None, proofs, note)
         for symbol in MASKED:
             answer = resolve(sources, symbol)
             if answer.found:
-                found[answer.home] = Declaration("moe", symbol, "", None, None, answer.chain[-1:])
+                place, _, name = symbol.rpartition(".")
+                flag = f"from {place} import {name}"
+                found[answer.home] = Declaration("moe", symbol, flag, True, None, answer.chain[-1:])
         return tuple(found.values())
 
     def _backends(self, sources: Sources) -> tuple[Declaration, ...]:

@@ -8,6 +8,7 @@ import ast
 
 from sublight.audit.engines.base import Declaration, Gate, Route
 from sublight.audit.engines.vllm.declared import option
+from sublight.audit.engines.vllm.formats import LATENT, SPARSE
 from sublight.audit.engines.vllm.judge import Judge, Verdict, by_card, gate, returned
 from sublight.audit.engines.vllm.needs import of
 from sublight.audit.engines.vllm.walk import CURRENT, Assumed, Walk, walking
@@ -23,9 +24,6 @@ SELECTOR = "vllm.v1.attention.selector.AttentionSelectorConfig"
 FLAG = "--attention-backend"
 ASKED = "validate_configuration"
 _CARD = "supports_compute_capability"
-# Model types whose attention is latent, and those of them with an indexer that picks the keys.
-_LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2", "glm4_moe_lite", "longcat_flash")
-_SPARSE = ("deepseek_v32", "glm_moe_dsa")
 _FIELDS = "the fields of a named tuple"
 _LATENT_HEAD = 576
 _HEAD = 128
@@ -49,23 +47,33 @@ def declared(sources: Sources) -> tuple[Declaration, ...]:
 
 
 def _configuration(walk: Walk, target: Target) -> Value:
-    latent = target.model_type in _LATENT
+    latent = target.model_type in LATENT
     known: dict[str, Value] = {
         "head_size": _LATENT_HEAD if latent else _HEAD,
         "dtype": External("torch.bfloat16"),
         "kv_cache_dtype": "auto",
         "block_size": None,
         "use_mla": latent,
-        "use_sparse": target.model_type in _SPARSE,
+        "use_sparse": target.model_type in SPARSE,
     }
     cls = walk.evaluator.name(SELECTOR)
     if not isinstance(cls, Class):
         return Unknown(f"{SELECTOR} is not in the sources")
     made = walk.evaluator.run(cls, [], known).value
-    if isinstance(made, Instance):
-        fields = dict(made.attributes)
-        walk.calls[_FIELDS] = lambda _arguments, _keywords: dict(fields)
-        made.attributes["_asdict"] = External(_FIELDS)
+    return _named(walk, made) if isinstance(made, Instance) else made
+
+
+def _named(walk: Walk, made: Instance) -> Instance:
+    """An object with the methods that every named tuple has."""
+    fields = dict(made.attributes)
+    key = f"{_FIELDS} {id(made)}"
+
+    def replaced(_arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        return _named(walk, Instance(made.cls, {**fields, **keywords}, False))
+
+    walk.calls[f"{key} as a dict"] = lambda _arguments, _keywords: dict(fields)
+    walk.calls[f"{key} replaced"] = replaced
+    made.attributes |= {"_asdict": External(f"{key} as a dict"), "_replace": External(f"{key} replaced")}
     return made
 
 
@@ -109,7 +117,7 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     member = None if declaration.name == "auto" else enum.members.get(declaration.name)
     _, verdicts, refusal = _ask(walk, target, member, unknown=False)
     taken = next((item for item in verdicts if item.passes), None)
-    assumption = "" if target.model_type in _LATENT else f", for heads of {_HEAD} channels"
+    assumption = "" if target.model_type in LATENT else f", for heads of {_HEAD} channels"
     if taken is not None:
         before = [item for item in verdicts[: verdicts.index(taken)] if item.passes is False]
         said = "; ".join(f"{item.name}: {item.reason}" for item in before)

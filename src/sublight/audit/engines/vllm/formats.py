@@ -1,4 +1,4 @@
-"""How vLLM calls the formats of experts: the oracle that chooses for one, and its keys of weights and activations."""
+"""What vLLM calls things that a target names: formats of experts by oracle and keys, attention by model type."""
 
 import msgspec
 
@@ -35,3 +35,9 @@ def scheme_of(target: Target) -> Scheme | None:
     if found and found.activations and target.activation_format in SIXTEEN_BITS:
         return msgspec.structs.replace(found, activations="")
     return found
+
+
+# Model types whose attention is latent, and those of them with an indexer: how many keys it picks, as released
+# configurations have it.
+LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2", "glm4_moe_lite", "longcat_flash")
+SPARSE = {"deepseek_v32": 2048, "glm_moe_dsa": 2048}

@@ -7,6 +7,7 @@ here with what then runs. Versions before the option chose by a variable.
 import ast
 
 from sublight.audit.engines.base import Declaration, Route
+from sublight.audit.engines.vllm import linear_enum
 from sublight.audit.engines.vllm.declared import named
 from sublight.audit.engines.vllm.judge import Judge, Verdict, gates
 from sublight.audit.engines.vllm.needs import of
@@ -30,6 +31,8 @@ def declared(sources: Sources) -> tuple[Declaration, ...]:
     found = named(sources, "fp4-gemm", "LinearBackend", FLAG)
     if found:
         return found
+    if linear_enum.is_laid_out_so(sources):
+        return linear_enum.declared(sources)
     module = sources.module(MODULE)
     values = [binding.value for binding in bindings(module).get(_TABLE, ())] if module else []
     return tuple(
@@ -75,6 +78,8 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
         return Route(
             answer=Answer.NOT_KNOWN, why=f"kernels for NVFP4 layers; this checkpoint is {target.expert_format}"
         )
+    if linear_enum.is_laid_out_so(sources):
+        return linear_enum.route(sources, declaration, target, assumed)
     walk = _walk(sources, target, declaration.name, assumed)
     if walk.problem or walk.function(SELECT) is None:
         return Route(answer=Answer.NOT_KNOWN, why=walk.problem or f"{SELECT} is not in the sources")

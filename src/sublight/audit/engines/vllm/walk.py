@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from sublight.audit.engines.base import Need
+from sublight.audit.engines.vllm.formats import SPARSE
 from sublight.audit.source.calls import fields
 from sublight.audit.source.evaluate import Evaluator, Outcome
 from sublight.audit.source.events import Event
@@ -186,6 +187,8 @@ class Walk:
         names = [name for name, *_ in fields(cls)] if isinstance(cls, Class) else []
         unknown: dict[str, Value] = {name: Unknown(f"the engine's {name}", solid=True) for name in names}
         described: dict[str, Value] = {"model_type": self.model_type} if self.model_type else {}
+        if self.model_type in SPARSE:
+            described["index_topk"] = SPARSE[self.model_type]
         config = Instance(None, described, True)
         model = {"quantization_config": None, "hf_config": config, "hf_text_config": config}
         unknown["model_config"] = Instance(None, dict(model), True)
