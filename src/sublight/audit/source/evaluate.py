@@ -9,6 +9,7 @@ as it would in one process. For another question make another evaluator: modules
 """
 
 import ast
+import sys
 from typing import Any, NamedTuple
 
 import msgspec
@@ -106,6 +107,8 @@ class Evaluator(Machine):
         value: Value = Unknown("it raises")
         refusal: Failure | None = None
         gave_up = ""
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(limit, _FRAMES))
         try:
             value = self.call(callee, arguments, keywords, _NODE, _scope())
         except Raising as raising:
@@ -114,6 +117,8 @@ class Evaluator(Machine):
             gave_up = str(error)
         except RecursionError:
             gave_up = "the program is nested too deeply"
+        finally:
+            sys.setrecursionlimit(limit)
         return Outcome(value, refusal, tuple(self.events[seen:]), gave_up)
 
     def instance(self, dotted: str, attributes: dict[str, Value], open_: bool = True) -> Value:
@@ -177,6 +182,7 @@ class Evaluator(Machine):
         statements.store(self, target, value, scope)
 
 
+_FRAMES = 12_000  # of this Python: one call of the read program takes about ten
 # Where a question of ours stands: in no file.
 _NODE = ast.Constant(None, lineno=0, col_offset=0)
 

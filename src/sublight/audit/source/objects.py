@@ -284,6 +284,8 @@ def require(machine: Machine, value: Value, name: str, node: ast.AST, scope: Sco
     if found is MISSING:
         if value is None:
             raise Raising(Failure(("AttributeError", "Exception"), f"None has no attribute {name}"))
+        if isinstance(value, Instance):
+            machine.note("missing", scope.module.module, node, f"{_called(value)}.{name}")
         return Unknown(f"attribute {name}, which nothing that was read sets")
     if isinstance(found, Choice) and MISSING in found.options:
         return one_of([option for option in found.options if option is not MISSING])

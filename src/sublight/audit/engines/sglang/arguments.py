@@ -43,6 +43,7 @@ class Launch:
         self.walk = Evaluator(sources, facts(sources, target, options))
         self.cls = self.walk.name(SERVER_ARGS)
         self.start: Checkpoint | None = None
+        self.ends: dict[tuple[str, str], str] = {}  # (name, all-to-all) -> where it led
         if isinstance(self.cls, Class):
             written = {name: found.written.copy() for name, found in self.walk.spaces.items() if found}
             self._settle({})
@@ -66,7 +67,8 @@ class Launch:
         layout = self.target.layout
         asked: dict[str, Any] = {
             "model_path": PATH,
-            "quantization": checkpoint.quantization(self.target),
+            # ModelOpt's checkpoints are launched with the option; the engine finds the others' method by itself.
+            "quantization": checkpoint.quantization(self.target) if self.target.method == "modelopt" else None,
             "tp_size": layout.tp,
             "ep_size": layout.ep,
             "dp_size": layout.dp,

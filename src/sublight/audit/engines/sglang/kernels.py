@@ -43,8 +43,11 @@ def working(events: Iterable[Event]) -> list[Event]:
         whole = [event for event in found if _WHOLE.search(_bare(event))]
         product = [event for event in found if _PRODUCT.search(_bare(event)) and event not in whole]
         for group in (whole, product):
-            if group:
-                return [event for event in group if event.certain] or group
+            certain = [event for event in group if event.certain]
+            if certain:
+                return certain
+        if found := [*whole, *product]:
+            return found
     return []
 
 

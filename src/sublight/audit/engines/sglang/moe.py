@@ -13,6 +13,7 @@ from sublight.audit.target import Target
 
 OPTIONS = frozenset(("moe_runner_backend", "moe_a2a_backend"))
 _ENUM = "sglang.srt.layers.moe.utils.MoeRunnerBackend"
+_OTHERS = 2  # names that have to lead elsewhere before a kernel counts as one name's own
 _OTHER_A2A = ("deepep", "flashinfer")
 
 
@@ -65,10 +66,15 @@ def _told(begun: Launch, name: str, asked_a2a: str, settled: Settled, way: Way) 
     working = kernels.working(last.outcome.events)
     if not working and kernels.calls_nothing(last.outcome.events):
         return _nothing(name, way, rewritten)
+    unset = _unset(way) if not working else None
+    if unset is not None:
+        why = f"accepted, but the call fails: {unset.name} is set for other names only"
+        return Route(answer=Answer.FAIL, why=why, proofs=(*rewritten, story.proof(unset)), gates=story.gates(events),
+                     hint="another name: this one has no kernel here")  # fmt: skip
     if not working:
         return Route(answer=Answer.NOT_KNOWN, why="the layer's call was followed and no kernel was seen in it",
                      proofs=rewritten, gates=story.gates(events))  # fmt: skip
-    return _judged(begun, name, asked, way, working, rewritten)
+    return _judged(begun, name, asked_a2a, asked, way, working, rewritten)
 
 
 def _nothing(name: str, way: Way, rewritten: tuple[Proof, ...]) -> Route:
@@ -83,6 +89,24 @@ def _nothing(name: str, way: Way, rewritten: tuple[Proof, ...]) -> Route:
         proofs=(*rewritten, *lines[-story.PROOFS_AT_MOST :]),
         gates=story.gates(events),
         hint="another name: this one has no kernel here",
+    )
+
+
+def _unset(way: Way) -> Event | None:
+    """What the deciding function uses for certain and nothing has set: the runner that no branch made."""
+    assert way.last is not None
+    method = kernels.deciding(way.last.outcome.events)
+    cls = method.split(".")[-2] if method else ""
+    return next(
+        (
+            event
+            for event in way.last.outcome.events
+            if event.kind == "missing"
+            and event.function == method
+            and event.certain
+            and event.name.startswith(f"{cls}.")
+        ),
+        None,
     )
 
 
@@ -101,7 +125,7 @@ def _rewritten(name: str, asked: Value, settled: Settled) -> tuple[Proof, ...]:
 
 
 def _judged(
-    begun: Launch, name: str, asked: Value, way: Way, working: list[Event], rewritten: tuple[Proof, ...]
+    begun: Launch, name: str, a2a: str, asked: Value, way: Way, working: list[Event], rewritten: tuple[Proof, ...]
 ) -> Route:
     assert way.last is not None
     events = [event for stage in way.stages for event in stage.outcome.events]
@@ -111,9 +135,11 @@ def _judged(
     end = kernels.destination(chosen)
     spelled = _spellings(begun, name)
     branches = [event for event in _choices(way) if event.outcome is True and matching.asks_for(event.text, spelled)]
+    begun.ends[name, a2a] = end
     fits = name == "auto" or matching.alike(name, chosen) or bool(branches)
+    fits = fits or (chosen.certain and _specific(begun, name, a2a, end))
     answer = Answer.PASS if fits else Answer.FAIL
-    same = name == "auto" or all(matching.alike(name, event) for event in working)
+    same = len({kernels.provider(event) for event in working}) == 1
     if not chosen.certain and len(ends) > 1 and not same:
         answer = Answer.NOT_KNOWN
     proofs = (*rewritten, *_followed(way, chosen))
@@ -125,8 +151,44 @@ def _judged(
         proofs=proofs,
         needs=story.needs(events, used),
         gates=story.gates(events),
-        hint="" if answer is Answer.PASS else "another name: this one does not lead to a kernel of its own here",
+        hint="another name: this one does not lead to a kernel of its own here" if answer is Answer.FAIL else "",
     )
+
+
+def _specific(begun: Launch, name: str, a2a: str, end: str) -> bool:
+    """Whether a kernel is reached by this name only: then something on the way does ask for it, however it is written.
+
+    Two other names that are accepted have to lead elsewhere, which a fallback that swallows every name does not allow.
+    """
+    elsewhere = 0
+    for other in _members(begun):
+        if other in (name, "auto"):
+            continue
+        reached = _end(begun, other, a2a)
+        if reached == end:
+            return False
+        elsewhere += bool(reached)
+        if elsewhere == _OTHERS:
+            return True
+    return False
+
+
+def _end(begun: Launch, name: str, a2a: str) -> str:
+    """Where a name leads, "" when it is refused or the way is lost."""
+    if (name, a2a) not in begun.ends:
+        begun.ends[name, a2a] = ""
+        settled = begun.settle({"moe_runner_backend": name, "moe_a2a_backend": a2a})
+        if not settled.reason and settled.refused is None:
+            way = ExpertsWalk(begun.walk, begun.target, settled.values).follow()
+            if way.last is not None and not way.reason and way.last.outcome.refusal is None:
+                working = kernels.working(way.last.outcome.events)
+                begun.ends[name, a2a] = kernels.destination(working[0]) if working else ""
+    return begun.ends[name, a2a]
+
+
+def _members(begun: Launch) -> list[str]:
+    enum = begun.walk.name(_ENUM)
+    return [str(member.value) for member in enum.members.values()] if isinstance(enum, Class) else []
 
 
 def _why(name: str, asked: Value, answer: Answer, chosen: Event, ends: list[str]) -> str:
