@@ -166,6 +166,17 @@ def new(path: Path, *, processes: int = 1) -> Path:
     return export.done()
 
 
+def calls_only(path: Path) -> Path:
+    """What is left where the profiler was not allowed to trace kernels."""
+    export = Export(path, {name: NEW[name] for name in ("StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")})
+    for number in range(3):
+        export.add(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", start=START + number, end=START + number + 1, correlationId=number,
+            globalTid=global_id(PID, PID), nameId=export.string("cudaLaunchKernel_v7000"), returnValue=0,
+        )  # fmt: skip
+    return export.done()
+
+
 def graphs_only(path: Path) -> Path:
     """What nsys records by default: a graph as one row."""
     export = Export(path, NEW)

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sublight.errors import InputFileError
+from sublight.errors import InputFileError, UsageError
+from sublight.trace.analysis import analyse
 from sublight.trace.events import Device, Kind, Lane, Launch, Node, Thread
 from sublight.trace.links import call_of, launches_graph
 from sublight.trace.nsysdb import Database
@@ -149,3 +150,12 @@ def test_an_export_where_nothing_can_be_written(tmp_path: Path) -> None:
         assert len(read_trace(path).gpu) == 2
     finally:
         tmp_path.chmod(0o755)
+
+
+def test_calls_without_kernels_are_a_clear_error(tmp_path: Path) -> None:
+    trace = read_trace(nsys_files.calls_only(tmp_path / "a.sqlite"))
+    assert (len(trace.gpu), len(trace.calls)) == (0, 3)
+    with pytest.raises(UsageError) as error:
+        analyse(trace)
+    assert error.value.found == "3 CUDA calls were recorded and nothing that ran on the GPU"
+    assert "--cap-add SYS_ADMIN" in error.value.hint

@@ -22,6 +22,7 @@ from sublight.trace.refine import refine
 from sublight.trace.repairs import Repair
 from sublight.trace.sample import Sample, sample
 from sublight.trace.steps import Step, Steps, find_steps
+from sublight.units import show_count
 
 
 class TraceSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +133,13 @@ def analyse(
     """
     steps = find_steps(trace, device)
     asked = f"the steps of {trace.origin.path}"
+    if not len(trace.gpu) and len(trace.calls):
+        # Seen where the profiler may not trace kernels, and where the profiled process was killed.
+        raise UsageError(
+            asked,
+            f"{show_count(len(trace.calls))} CUDA calls were recorded and nothing that ran on the GPU",
+            "a profiler that may trace kernels (in a container, --cap-add SYS_ADMIN) and a process that ends by itself",
+        )
     if not steps.steps or steps.median is None:
         why = "; ".join(steps.evidence) or "nothing repeats on the GPU"
         raise UsageError(asked, why, "a trace of at least three decode steps with GPU events")
