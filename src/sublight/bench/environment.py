@@ -27,7 +27,7 @@ def seen(device: str) -> Environment:
             title=platform.processor() or platform.machine(),
             torch=str(torch.__version__),
             python=platform.python_version(),
-            notes=(f"{torch.get_num_threads()} threads",),
+            notes=(f"torch with {torch.get_num_threads()} of this machine's threads",),
         )
     require_cuda("timing on a GPU")
     properties = torch.cuda.get_device_properties(0)

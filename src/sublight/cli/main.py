@@ -20,6 +20,7 @@ COMMANDS = {
     "trace": ("sublight.cli.trace", "Where the time of a decode step went, from a profiler trace."),
     "audit": ("sublight.cli.audit", "Which kernel backends of an installed engine really work here, with proof."),
     "host": ("sublight.cli.host", "Is this machine set up for it? What each knob was found at, and what it can cost."),
+    "bench": ("sublight.cli.bench", "How fast kernels, the other rows of a step and collectives are on this machine."),
     "note": ("sublight.cli.note", "Add a remark or a negative result to a campaign."),
     "report": ("sublight.cli.report", "The findings of a whole campaign, negative results included."),
     "show": ("sublight.cli.show", "Print a saved record again, as text, HTML, Markdown or JSON."),

@@ -1,0 +1,1 @@
+"""`sublight bench ops`: every other row of a step, by the library that an engine would call."""
