@@ -119,7 +119,7 @@ def _engine(engine: EngineAudit, target: Target | None) -> Iterator[Block]:
         ladders = [ladder for ladder in everything if not _only_inside(ladder)]
         inside = [ladder.name for ladder in everything if _only_inside(ladder)]
         yield Heading(f"{_AREAS.get(area, area)} backends of {name}")
-        yield _table(ladders)
+        yield _table(engine.name, ladders)
         if inside:
             yield Paragraph(f"Only in an enumeration, no option takes them: {', '.join(inside)}.", "muted")
         yield from (_auto(auto) for auto in engine.autos if auto.area == area)
@@ -134,12 +134,13 @@ def _only_inside(ladder: Ladder) -> bool:
     return ladder.steps[0].answer is Answer.FAIL
 
 
-def _table(ladders: list[Ladder]) -> Table:
+def _table(engine: str, ladders: list[Ladder]) -> Table:
     """Those that nothing is said against come first, then by how far they get."""
     ordered = sorted(ladders, key=lambda ladder: -_height(ladder))
     lines = []
     for ladder in ordered:
-        cells = [Cell(ladder.name, "strong" if ladder.verdict is None else "plain", ladder.flag)]
+        name = ladder.name.removeprefix(f"{engine}.")
+        cells = [Cell(name, "strong" if ladder.verdict is None else "plain", ladder.flag)]
         cells += [Cell(_SYMBOLS[s.answer], _TONES[s.answer], f"{s.rung}: {s.why}") for s in ladder.steps]
         cells.append(_verdict(ladder))
         lines.append(Line(tuple(cells)))

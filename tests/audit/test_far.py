@@ -1,0 +1,88 @@
+"""The audit through ssh, against a real sshd on loopback: the same answers as on the machine itself."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sublight.audit.auditor import Auditor, Options
+from sublight.audit.cache import Cache
+from sublight.audit.doors import InterpreterDoor
+from sublight.audit.question import ask, card
+from sublight.audit.reading import DoorReader
+from sublight.audit.summary import audit, audit_symbols
+from sublight.errors import HostError
+from sublight.facts.workload import Layout
+from sublight.hosts.local import LocalHost
+from sublight.hosts.ssh import SshHost
+from sublight.registry import Registry
+from tests.audit.machines import Environment
+from tests.audit.tiny import SOURCE
+from tests.hosts import sshd
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHost]:
+    folder = tmp_path_factory.mktemp("sshd")
+    (folder / "banner").write_text("AUTHORISED USERS ONLY\n")
+    running = sshd.start(folder, f"Banner {folder / 'banner'}")
+    with SshHost(running.destination, running.options) as opened:
+        yield opened
+    running.stop()
+
+
+@pytest.fixture(autouse=True)
+def _one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Registry("engine", "sublight.no_such_group", {"tiny": "tests.audit.tiny:TINY"})
+    monkeypatch.setattr("sublight.audit.auditor.ENGINES", engines)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    env = Environment(tmp_path / "env")
+    env.install("tiny-engine", "2.0", {"tiny/__init__.py": "", "tiny/backends.py": SOURCE}, ["some-kernels==1.4"])
+    kernels = {"kernels/__init__.py": "", "kernels/sturdy.py": "def run(): ...\n", "kernels/deadly.py": "1 / 0\n"}
+    env.install("some-kernels", "1.4", kernels)
+    return env
+
+
+def test_the_same_answers_from_afar(host: SshHost, environment: Environment, tmp_path: Path) -> None:
+    question = ask("glm-5-nvfp4", card("rtx-pro-6000-server", None), Layout(tp=8))
+    here = audit(Auditor(InterpreterDoor(LocalHost(), environment.python, True), Options(), Cache(None)), question)
+    far = InterpreterDoor(host, environment.python, False)
+    there = audit(Auditor(far, Options(), Cache(tmp_path / "cache")), question)
+    assert there.machine.name == f"{environment.python} on {host.name}"
+    answers = [[step.answer for step in ladder.steps] for ladder in there.engines[0].ladders]
+    assert answers == [[step.answer for step in ladder.steps] for ladder in here.engines[0].ladders]
+    warm = Cache(tmp_path / "cache")
+    assert audit(Auditor(far, Options(), warm), question).engines == there.engines
+    environment.write({"tiny/backends.py": SOURCE.replace('"picky"', '"fussy"')})
+    changed = audit(Auditor(far, Options(), Cache(tmp_path / "cache")), question)
+    assert [ladder.name for ladder in changed.engines[0].ladders][1] == "fussy"
+
+
+def test_files_come_a_folder_at_a_time(host: SshHost, tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / f"m{number}.py").write_text(f"X = {number}\n")
+    reader = DoorReader(InterpreterDoor(host, sys.executable, False))
+    asked = []
+    ask_door = reader.door.ask
+    reader.door.ask = lambda request, timeout_s=120.0: asked.append(request) or ask_door(request, timeout_s)  # type: ignore[method-assign]
+    assert [reader.read(f"{tmp_path}/m{number}.py") for number in range(20)] == [
+        f"X = {number}\n".encode() for number in range(20)
+    ]
+    assert reader.read(f"{tmp_path}/absent.py") is None
+    assert [list(request) for request in asked] == [["names"], ["status"], ["read"]]
+
+
+def test_no_interpreter_there(host: SshHost) -> None:
+    with pytest.raises(HostError) as caught:
+        Auditor(InterpreterDoor(host, "/no/such/python", False), Options(), Cache(None))
+    assert "there is no program /no/such/python" in caught.value.found
+
+
+def test_a_symbol_from_afar(host: SshHost, environment: Environment) -> None:
+    far = InterpreterDoor(host, environment.python, False)
+    (found,) = audit_symbols(Auditor(far, Options(), Cache(None), ["kernels"]), ["kernels.deadly.run"]).symbols
+    assert "ZeroDivisionError" in found.why
