@@ -77,6 +77,7 @@ class Machine(ABC):
         self.spaces: dict[str, Namespace | None] = {}
         self.reached: set[str] = set()  # modules that are loaded by now, walked or not
         self.kept: dict[tuple[object, ...], tuple[Value, Value]] = {}  # answers of cached functions
+        self.resolving: set[tuple[str, str]] = set()  # imported names being looked up
         self.steps = 0
         self._expressions = expressions
         self._statements = statements

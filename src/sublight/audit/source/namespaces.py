@@ -81,7 +81,14 @@ def resolve(machine: Machine, lazy: Lazy) -> Value:
         return child or External(f"{lazy.module}.{lazy.name}" if lazy.name else lazy.module)
     if not lazy.name:
         return found
-    value = lookup(machine, found, lazy.name)
+    wanted = (lazy.module, lazy.name)
+    if wanted in machine.resolving:  # modules that import each other: the name may be that of a module inside
+        return space(machine, f"{lazy.module}.{lazy.name}") or MISSING
+    machine.resolving.add(wanted)
+    try:
+        value = lookup(machine, found, lazy.name)
+    finally:
+        machine.resolving.discard(wanted)
     if value is MISSING:
         child = space(machine, f"{lazy.module}.{lazy.name}")
         return child or _served(machine, found, lazy.name)
