@@ -20,7 +20,9 @@ from sublight.errors import KernelError
 _SIZES = tuple(mib << 20 for mib in (1, 2, 5, 10, 20, 40, 80, 160, 320, 640))
 _CPU_SIZES = tuple(kib << 10 for kib in (64, 256, 1024, 4096, 16384))
 _RULE = StoppingRule(least=5, most=15, spread=0.02, budget_s=0.3)
-_THREADS = 1024
+_FEWEST_WINDOWS = 8
+_THREADS = 512
+_BLOCKS = (1, 2, 3)  # a multiprocessor; the kernel's registers allow three
 Reader = Callable[[Tensor], None]
 
 
@@ -52,7 +54,7 @@ def _copy(source: Tensor, target: Tensor) -> None:
 
 def _read_s(store: Tensor, size: int, reader: Reader, clock: ClockName, l2_bytes: int | None) -> float:
     """One launch over `size` bytes, windows of the store in turn."""
-    windows = max(1, min(64, store.numel() // size, 2 * sets_needed(size, l2_bytes or 0)))
+    windows = max(1, min(store.numel() // size, max(_FEWEST_WINDOWS, sets_needed(size, l2_bytes or 0))))
     parts = [store[i * size : (i + 1) * size] for i in range(windows)]
     timed = ready(clock, [lambda part=part: reader(part) for part in parts])  # type: ignore[misc]
     return interleave({"read": timed.round}, {"read": windows}, _RULE)["read"].median_s
@@ -73,7 +75,7 @@ def _by_sum(part: Tensor) -> None:
 
 
 def _kernels(device: torch.device) -> list[Reader]:
-    """The kernel with one, two and four blocks a multiprocessor. Raises KernelError without compiler or driver."""
+    """The kernel with several numbers of blocks. Raises KernelError without compiler or driver."""
     from sublight.kernels.cuda.build import find_compiler
     from sublight.kernels.cuda.driver import Kernel
 
@@ -83,7 +85,7 @@ def _kernels(device: torch.device) -> list[Reader]:
     kernel = Kernel(cubin, "read_only", 0)
     count = torch.cuda.get_device_properties(device).multi_processor_count
     sink = torch.zeros(4, dtype=torch.int32, device=device)
-    return [_reader(kernel, count * blocks, sink) for blocks in (1, 2)]
+    return [_reader(kernel, count * blocks, sink) for blocks in _BLOCKS]
 
 
 def _reader(kernel: "object", grid: int, sink: Tensor) -> Reader:

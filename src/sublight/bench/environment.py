@@ -10,7 +10,9 @@ from sublight.bench.record.measurement import Environment
 from sublight.errors import BenchError, SublightError
 from sublight.facts.gpu import get_gpu
 
-_QUERY = "driver_version,clocks.sm,clocks.mem,clocks_throttle_reasons.active,power.limit,power.default_limit"
+_QUERY = ("driver_version", "clocks.sm", "clocks.mem", "power.limit", "power.default_limit", "reasons")
+# One field, renamed by drivers; an unknown name makes the whole query fail.
+_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 _TIMEOUT_S = 20
 _IDLE_OR_NONE = 0x1  # throttle reasons: a GPU that has nothing to do lowers its clock, and that is no limit
 
@@ -76,28 +78,31 @@ def _nvidia_smi() -> dict[str, str]:
     if program is None:
         return {}
     uuid = str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
-    argv = [program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-    argv += ["-i", uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"] if uuid else ["-i", "0"]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    return parse_query(done.stdout)
+    which = "0" if not uuid else uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+    for reasons in _REASONS:
+        query = ",".join((*_QUERY[:-1], reasons))
+        argv = [program, f"--query-gpu={query}", "--format=csv,noheader,nounits", "-i", which]
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603
+        except (OSError, subprocess.TimeoutExpired):
+            return {}
+        if told := parse_query(done.stdout):
+            return told
+    return {}
 
 
 def parse_query(text: str) -> dict[str, str]:
     """One line of values in the order of the query; what the driver does not support is left out."""
     lines = text.strip().splitlines()
     values = [v.strip() for v in lines[0].split(",")] if lines else []
-    names = _QUERY.split(",")
-    if len(values) != len(names):
+    if len(values) != len(_QUERY):
         return {}
-    return {n: v for n, v in zip(names, values, strict=True) if v and not v.startswith("[") and v != "N/A"}
+    return {n: v for n, v in zip(_QUERY, values, strict=True) if v and not v.startswith("[") and v != "N/A"}
 
 
 def _notes(told: dict[str, str]) -> tuple[str, ...]:
     notes = []
-    reasons = told.get("clocks_throttle_reasons.active", "0x0")
+    reasons = told.get("reasons", "0x0")
     if reasons.startswith("0x") and int(reasons, 16) & ~_IDLE_OR_NONE:
         notes.append(f"the driver holds the clocks back (reasons {reasons})")
     limit, default = told.get("power.limit"), told.get("power.default_limit")

@@ -125,8 +125,8 @@ def rotating(
     """Inputs for calls that follow one another, each with its own routing.
 
     Experts of a call are drawn from those that the calls before it did not read, as far back as the cache reaches, so
-    that their weights come from memory. Where that would leave less than half of the experts, fewer calls are looked
-    back on, and `cold_sets` says so.
+    that their weights come from memory. Where that would leave less than a quarter of the experts, fewer calls are
+    looked back on, and `cold_sets` says so.
     """
     generator = torch.Generator().manual_seed(seed + problem.tokens)
     each = layer_bytes(problem, expected_hits(problem))
@@ -137,7 +137,7 @@ def rotating(
     found: list[Inputs] = []
     recent: list[set[int]] = []
     for _ in range(sets):
-        avoid = _avoided(recent, apart, problem)
+        avoid = _avoided(recent, apart, sets, problem)
         ids = _draw(problem, chance, avoid, generator)
         recent.append(_experts(ids))
         weights = torch.rand(ids.shape, generator=generator) + 0.1
@@ -193,11 +193,16 @@ def _chances(problem: MoeProblem, routing: Routing | None) -> Tensor:
     return torch.tensor(routing.counts)
 
 
-def _avoided(recent: list[set[int]], apart: int, problem: MoeProblem) -> set[int]:
-    """Experts that the last `apart` calls read, or of fewer calls where at least half are to stay free."""
+def _avoided(recent: list[set[int]], apart: int, sets: int, problem: MoeProblem) -> set[int]:
+    """Experts of the last `apart` calls, and of the first ones where the sequence is about to begin again.
+
+    Fewer calls are looked back on where a quarter of the experts would not stay free.
+    """
+    here = len(recent)
     for back in range(apart, 0, -1):
-        avoid = set().union(*recent[-back:]) if recent else set()
-        if len(avoid) <= problem.num_experts // 2:
+        near = recent[-back:] + [recent[here + k - sets] for k in range(1, back + 1) if 0 <= here + k - sets < here]
+        avoid = set().union(*near)
+        if len(avoid) <= problem.num_experts * 3 // 4:
             return avoid
     return set()
 

@@ -1,7 +1,7 @@
 // The read floor: one launch that reads n 16-byte words and does nothing else with them. Four loads of a thread are in
 // flight before the first is used; the sum is written only if it is a value that random bytes do not give, so that no
 // store is paid for and no load can be left out.
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(512, 3)
 read_only(const uint4 *__restrict__ from, unsigned long long n, unsigned *sink) {
   unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
   unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;

@@ -100,6 +100,7 @@ def kernels(
         seed=seed,
         limit_s=time_limit,
         budget_s=budget,
+        progress=_progress(),
     )
     emit(found, options)
 
@@ -138,7 +139,7 @@ def ops(
     require_torch("timing the rows of a step", device)
     from sublight.bench.ops.run import bench_ops
 
-    emit(bench_ops(asked, workload, device=device, seed=seed), options)
+    emit(bench_ops(asked, workload, device=device, seed=seed, progress=_progress()), options)
 
 
 @command.command("comm", context_settings=_HELP)
@@ -176,6 +177,13 @@ def comm(
         asked, workload, processes=tp if processes is None else processes, device=device, seed=seed, limit_s=time_limit
     )
     emit(found, options)
+
+
+def _progress() -> Callable[[str], None] | None:
+    """What is at work, on a terminal that nobody reads a result from."""
+    import sys
+
+    return (lambda text: click.echo(f"  {text}", err=True)) if sys.stderr.isatty() else None
 
 
 def _workload(tp: int, ep: int, dp: int, batch: str, context: str, kv_dtype: str) -> Any:

@@ -1,5 +1,7 @@
 """Kernels of a model's expert layer, measured in a process that is watched. This side holds no torch and no GPU."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from sublight.bench.kernels.job import Began, Compared, Done, Failed, Job, Machine, Measured, Refused, Said
@@ -28,6 +30,7 @@ def bench_kernels(
     seed: int = 0,
     limit_s: float = 300.0,
     budget_s: float = 2.0,
+    progress: Callable[[str], None] | None = None,
 ) -> KernelBench:
     """Compare and time every candidate at one rank's shapes.
 
@@ -35,6 +38,7 @@ def bench_kernels(
         candidates: by name; all of them where left out.
         sweep: numbers of tokens to compare at without timing.
         limit_s: how long a candidate may take between two signs of life, compiling included.
+        progress: told what is at work.
 
     Raises:
         BenchError: no GPU, or a process that ended for another reason than a candidate.
@@ -55,7 +59,7 @@ def bench_kernels(
         counts=routing.counts if routing is not None else (),
         budget_s=budget_s,
     )
-    listener = _Listener(job)
+    listener = _Listener(job, progress or (lambda _: None))
     while listener.job.candidates:
         ended = watch(_MODULE, msgspec.json.encode(listener.job), limit_s, listener.hear)
         if listener.done is not None:
@@ -93,8 +97,9 @@ def chosen(names: tuple[str, ...], device: str) -> tuple[str, ...]:
 class _Listener:
     """What the process said so far, and what is left to do if it has to be started again."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, progress: Callable[[str], None]) -> None:
         self.job = job
+        self.progress = progress
         self.machine: Machine | None = None
         self.done: Done | None = None
         self.absent: dict[str, str] = {}
@@ -108,6 +113,8 @@ class _Listener:
         match said:
             case Began():
                 self.now = said
+                tokens = f" at {said.tokens} tokens" if said.tokens else ""
+                self.progress(f"{said.candidate or 'all'}{tokens}: {said.what}")
             case Machine():
                 self.machine = self.machine or said
             case Refused():

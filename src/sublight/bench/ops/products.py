@@ -14,8 +14,10 @@ from torch.nn import functional
 from sublight.bench.ops.plan import Launch
 from sublight.kernels.reference import exact_products
 
-# Rounding to bf16 moves a norm by 1.7e-3; a product that rounds n times on the way may be sqrt(n) times as far.
+# Rounding to bf16 moves a norm by 1.7e-3; a product that rounds n times on the way may be sqrt(n) times as far, and
+# cuBLAS may add the parts of a split sum in bf16, as torch lets it by default and engines do.
 _ROUNDED = 3e-3
+_PRODUCT = 6e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +94,7 @@ def _linear(made: _Made) -> Product:
         out=lambda i: outs[i % len(outs)],
         expected=lambda i: _exact(x, weights[i]),
         sets=made.sets,
-        tolerance=_ROUNDED,
+        tolerance=_PRODUCT,
     )
 
 
@@ -123,7 +125,7 @@ def _scaled(made: _Made) -> Product:
         out=lambda i: outs[i % len(outs)],
         expected=lambda i: _exact(x.float(), weights[i].float() * each),
         sets=made.sets,
-        tolerance=_ROUNDED,
+        tolerance=_PRODUCT,
     )
 
 
@@ -156,7 +158,7 @@ def _mlp(made: _Made) -> Product:
         out=lambda i: outs[i % len(outs)],
         expected=expected,
         sets=made.sets,
-        tolerance=_ROUNDED * 2,  # four roundings
+        tolerance=_PRODUCT * 2,  # four roundings, two sums
     )
 
 
@@ -212,7 +214,7 @@ def _batched(made: _Made) -> Product:
         out=lambda i: outs[i % len(outs)],
         expected=lambda i: torch.bmm(x.float(), right[i].float()),
         sets=made.sets,
-        tolerance=_ROUNDED,
+        tolerance=_PRODUCT,
     )
 
 

@@ -341,7 +341,7 @@ def _machine(environment: Environment) -> str:
 def _remark(taken: Measurement, more: str, cache: bool = True) -> Cell:
     said = [taken.warning] if taken.warning else []
     if cache and taken.cold is False:
-        said.append("too small to be kept out of the cache")
+        said.append("part of its weights may lie in the cache")
     if not taken.timing.settled:
         said.append(f"spread {show_percent(taken.timing.spread)} when time was up")
     tone = "warn" if said else "muted"
