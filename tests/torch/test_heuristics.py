@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from sublight.errors import KernelError, UnknownNameError
 from sublight.facts.gpu import get_gpu
 from sublight.facts.model import read_model
 from sublight.facts.workload import Layout
-from sublight.kernels.catalogue import COMPILED, Kernel, Limits, kernel_named
+from sublight.kernels.catalogue import COMPILED, Kernel, Limits, all_kernels, kernel_named
 from sublight.kernels.heuristics import choose, choose_for
 from sublight.kernels.problem import GroupedGemmProblem, MoeProblem, Problem
 from sublight.kernels.shared_memory import Tile, deepest_stages, shared_memory_remark
@@ -150,11 +151,49 @@ def test_a_tile_that_fits_at_no_depth_is_refused() -> None:
         deepest_stages(msgspec.structs.replace(DEFAULT, bytes_per_value=2), 49152)
 
 
-def test_importing_the_package_imports_no_torch() -> None:
-    modules = "kernels, kernels.problem, kernels.catalogue, kernels.heuristics, kernels.contract, kernels.alignment"
+# Modules that are of no use without torch. All others are what a machine without it can ask.
+NEEDS_TORCH = {
+    "activations",
+    "agreement",
+    "cuda.build",
+    "cuda.decode",
+    "cuda.driver",
+    "cuda.layout",
+    "device",
+    "masked_reference",
+    "masked_triton",
+    "reference",
+    "routing",
+}
+
+
+def test_everything_that_asks_imports_no_torch() -> None:
+    import sublight.kernels
+
+    folder = Path(sublight.kernels.__file__).parent
+    names = {".".join(p.relative_to(folder).with_suffix("").parts) for p in folder.rglob("*.py")}
+    asking = sorted(n for n in names - NEEDS_TORCH if not n.startswith("numerics") and not n.endswith("__init__"))
+    assert {"problem", "catalogue", "heuristics", "contract", "masked", "masked_moe", "fused", "decode"} <= set(asking)
     code = (
-        "import sys\n"
-        + "".join(f"import sublight.{name}\n" for name in modules.split(", "))
-        + "assert not {'torch', 'triton', 'numpy'} & set(sys.modules)"
+        "import sys\nsys.modules['torch'] = None\n"  # as if it were not installed
+        + "".join(f"import sublight.kernels.{name}\n" for name in asking)
+        + "assert not {'triton', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_decode_kernel_is_chosen_where_it_was_run() -> None:
+    assert "decode" in [kernel.name for kernel in all_kernels()]
+    choice = choose(layer(4), H200)
+    assert choice.kernel.name == "decode"
+    assert choice.configuration["HIDDEN"] == 6144 and choice.configuration["INTER"] == 256
+    assert choice.configuration["GRID"] == 132 and choice.configuration["MAX_M"] == 4
+    for tokens, card, why in (
+        (17, H200, "tokens 17 is outside 1 to 16"),
+        (4, SERVER, "is built for sm_90"),
+        (4, get_gpu("b200"), "is built for sm_90"),
+    ):
+        with pytest.raises(KernelError, match=f"none fits: decode: {why}"):
+            choose(layer(tokens), card)
+    with pytest.raises(KernelError, match="decode: the decode kernel with top_k 17: 16 tokens would be 272 pairs"):
+        choose(layer(16, top_k=17), H200)

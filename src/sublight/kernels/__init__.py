@@ -3,6 +3,7 @@
 Importing this package imports no torch, so that a machine without it can ask what there would be to run.
 """
 
+from sublight.kernels.fused import FusedMoe
 from sublight.kernels.masked import grouped_gemm_nt_masked
 from sublight.kernels.masked_moe import (
     moe_masked,
@@ -12,6 +13,7 @@ from sublight.kernels.masked_moe import (
 from sublight.kernels.problem import GroupedGemmProblem, MoeProblem
 
 __all__ = [
+    "FusedMoe",
     "GroupedGemmProblem",
     "MoeProblem",
     "grouped_gemm_nt_masked",

@@ -112,7 +112,15 @@ def _attribute(path: str) -> Any:
     return getattr(import_module(module), name)
 
 
-_KERNELS = Registry("kernel", "sublight.kernels", {})
+_KERNELS = Registry(
+    "kernel",
+    "sublight.kernels",
+    {
+        "decode": "sublight.kernels.decode:DECODE",
+        "masked-triton": "sublight.kernels.masked_portable:DECODED",
+        "masked-triton-fp4": "sublight.kernels.masked_portable:NATIVE",
+    },
+)
 
 
 def all_kernels() -> list[Kernel]:

@@ -97,6 +97,7 @@ def checked_call(
         operands=operands,
         out_dtype=c_dtype,
         signals=dst_signals is not None,
+        sm_limit=sm_count is not None,
     )
     _check_alignment(problem, ab_dtype)
     groups, scales = sizes["l"], sizes["k"] // sf_vec_size

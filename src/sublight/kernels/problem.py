@@ -187,7 +187,8 @@ class GroupedGemmProblem(msgspec.Struct, frozen=True, kw_only=True):
         m: rows that each group has room for.
         operands: format of both operands, such as "nvfp4".
         out_dtype: torch's name of the result's type.
-        signals: whether finished tiles are announced while the kernel still runs.
+        signals: whether finished groups are announced while the kernel still runs.
+        sm_limit: whether it may use only some of the SMs.
 
     Raises:
         KernelError: a dimension that is out of range.
@@ -202,6 +203,7 @@ class GroupedGemmProblem(msgspec.Struct, frozen=True, kw_only=True):
     operands: str
     out_dtype: str
     signals: bool = False
+    sm_limit: bool = False
 
     def __post_init__(self) -> None:
         for name, value in self.dimensions().items():
@@ -212,7 +214,8 @@ class GroupedGemmProblem(msgspec.Struct, frozen=True, kw_only=True):
         return {"m": self.m, "n": self.n, "k": self.k, "num_groups": self.num_groups}
 
     def traits(self) -> dict[str, str]:
-        return {"operands": self.operands, "out_dtype": self.out_dtype, "signals": _yes(self.signals)}
+        choices = {"signals": _yes(self.signals), "sm_limit": _yes(self.sm_limit)}
+        return {"operands": self.operands, "out_dtype": self.out_dtype} | choices
 
     def __str__(self) -> str:
         sizes = f"{self.num_groups} products [{self.m}, {self.k}] x [{self.n}, {self.k}]"

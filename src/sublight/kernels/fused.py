@@ -1,0 +1,159 @@
+"""A layer of experts, prepared once and called for every step: kernel chosen, weights in its layout, nothing allocated.
+
+    layer = FusedMoe(experts, tokens=16, top_k=8, device="cuda")
+    layer(x, ids, weights, out)      # may be captured in a CUDA graph after one call
+    print(layer.reason)
+
+The kernel is the catalogue's for this problem on this GPU, or the one that `backend` names; "reference" is the oracle,
+on any device. Nothing falls back to anything else. This module imports no torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from sublight.errors import KernelError
+from sublight.kernels.catalogue import kernel_named
+from sublight.kernels.contract import TensorSpec, check, check_moe
+from sublight.kernels.masked import require_gpu
+from sublight.kernels.problem import MoeProblem
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from sublight.kernels.numerics.quantised import Quantised
+    from sublight.kernels.reference import Experts
+
+_CALL = "a layer of experts"
+_TYPES = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+class FusedMoe:
+    """One layer on one device.
+
+    Args:
+        experts: their weights as the checkpoint has them. A kernel with a layout of its own makes its copy here, after
+            which nothing holds on to these.
+        tokens: the most of a call; fewer are taken as well.
+        top_k: experts of a token.
+        expert_ranks: ranks that the experts are dealt out to.
+        device: where calls will come from; that of the weights where left out.
+        backend: a kernel by name.
+
+    Attributes:
+        problem: what is computed.
+        reason: which kernel computes it, and why that one.
+
+    Raises:
+        KernelError: weights that do not fit together, tensors on a CPU without the reference named, or no kernel for
+            this problem on this GPU, with the reason of every candidate.
+        UnknownNameError: a backend that is no kernel.
+    """
+
+    def __init__(
+        self,
+        experts: "Experts",
+        *,
+        tokens: int,
+        top_k: int,
+        expert_ranks: int = 1,
+        device: "torch.device | str | None" = None,
+        backend: str | None = None,
+    ) -> None:
+        import torch
+
+        self.problem = problem_of(experts, tokens, top_k, expert_ranks)
+        self.device = torch.empty(0, device=device or _codes(experts.w13).device).device
+        if backend == "reference":
+            from sublight.kernels.reference import layer
+
+            self._run = layer(experts)
+            self.reason = "reference (asked for by name)"
+            return
+        if backend is not None:
+            kernel_named(backend)
+        require_gpu(_CALL, self.device.type)
+        from sublight.kernels.device import limits_of
+        from sublight.kernels.heuristics import choose_for
+
+        kernels = None if backend is None else [kernel_named(backend)]
+        choice = choose_for(self.problem, limits_of(self.device), kernels)
+        self.reason = choice.reason
+        self._run = choice.kernel.load()(self.problem, experts, self.device, choice.configuration)
+
+    def __call__(self, x: "Tensor", ids: "Tensor", weights: "Tensor", out: "Tensor | None" = None) -> "Tensor":
+        """The weighted sum over each token's experts, [tokens, hidden] in the type of `x`; written to `out` if given.
+
+        Args:
+            x: [tokens, hidden].
+            ids: int32 [tokens, top_k]; experts that are not held here, and negative numbers, are skipped.
+            weights: fp32 [tokens, top_k].
+
+        Raises:
+            KernelError: a tensor that does not fit; it and its dimension are named.
+        """
+        import torch
+
+        kind = (_TYPES[self.problem.activation_format],)
+        sizes = check(
+            _CALL,
+            [
+                TensorSpec("x", ("tokens", "hidden_size"), kind, (0, 1)),
+                TensorSpec("ids", ("tokens", "top_k"), ("int32",), (0, 1)),
+                TensorSpec("weights", ("tokens", "top_k"), ("float32",), (0, 1)),
+                TensorSpec("out", ("tokens", "hidden_size"), kind, (0, 1), optional=True),
+            ],
+            {"x": x, "ids": ids, "weights": weights, "out": out},
+            {"hidden_size": self.problem.hidden_size, "top_k": self.problem.top_k},
+        )
+        if sizes["tokens"] > self.problem.tokens:
+            found = f"it is {sizes['tokens']}, and the layer was prepared for {self.problem.tokens}"
+            raise KernelError(f"{_CALL}: dimension 0 (tokens) of x", found, f"FusedMoe(tokens={sizes['tokens']})")
+        if x.device != self.device:
+            raise KernelError(f"{_CALL}: x", f"it is on {x.device}, and the layer on {self.device}", "one device")
+        out = torch.empty_like(x) if out is None else out
+        if sizes["tokens"]:
+            self._run(x, ids, weights, out)
+        return out
+
+
+def problem_of(experts: "Experts", tokens: int, top_k: int, expert_ranks: int = 1) -> MoeProblem:
+    """What a layer with these weights computes. Raises KernelError where they do not fit together."""
+    from sublight.kernels.numerics.quantised import Quantised
+
+    count, hidden, width = experts.w2.shape
+    above = experts.w13.global_scale if isinstance(experts.w13, Quantised) else None
+    scale = "none" if above is None else "projection" if above.stored.shape[-1] == 2 else "expert"
+    problem = MoeProblem(
+        tokens=tokens,
+        hidden_size=hidden,
+        intermediate_size=width,
+        num_experts=count,
+        top_k=top_k,
+        expert_ranks=expert_ranks,
+        weight_format=_format(experts.w13),  # type: ignore[arg-type]  # checked on construction
+        activation=experts.activation,
+        global_scale=scale,  # type: ignore[arg-type]
+        expert_bias=experts.bias13 is not None or experts.bias2 is not None,
+    )
+    if _format(experts.w2) != problem.weight_format:
+        found = f"w13 is {problem.weight_format} and w2 {_format(experts.w2)}"
+        raise KernelError(_CALL, found, "one format for both")
+    tensors: dict[str, Tensor | None] = {"w13_bias": experts.bias13, "w2_bias": experts.bias2}
+    for name, matrix in (("w13", experts.w13), ("w2", experts.w2)):
+        tensors[name] = _codes(matrix)
+        if isinstance(matrix, Quantised):
+            tensors[f"{name}_scale"] = matrix.scales
+            tensors[f"{name}_global"] = matrix.global_scale.stored if matrix.global_scale else None
+    check_moe(_CALL, problem, tensors, weights_only=True)
+    return problem
+
+
+def _format(matrix: "Quantised | Tensor") -> str:
+    """The name of its block format; "bf16" for a plain matrix, whose type the contract then checks."""
+    form = getattr(matrix, "format", None)
+    return "bf16" if form is None else str(form.name)
+
+
+def _codes(matrix: "Quantised | Tensor") -> "Tensor":
+    codes: Tensor | None = getattr(matrix, "codes", None)
+    return matrix if codes is None else codes  # type: ignore[return-value]  # what has no codes is a tensor

@@ -1,0 +1,113 @@
+"""The masked grouped GEMM in Triton as the catalogue sees it: declarations, configurations, launches.
+
+Both were compiled for every target named here, and neither has been run on a GPU: "compiled, not run" until somebody
+does. On a CPU, Triton's interpreter runs the decoded one, and its results are the oracle's.
+
+This module imports neither torch nor triton until something is launched.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sublight.kernels.catalogue import COMPILED, Kernel, Limits
+from sublight.kernels.masked_call import GemmCall
+from sublight.kernels.problem import Problem
+from sublight.kernels.shared_memory import Tile, deepest_stages
+
+_HERE = "sublight.kernels.masked_portable"
+_RESULTS = ("bfloat16", "float16", "float32")
+_BLOCK_K = 128
+
+DECODED = Kernel(
+    name="masked-triton",
+    op="grouped_gemm_nt_masked",
+    statuses=dict.fromkeys(("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"), COMPILED),
+    traits={"operands": ("nvfp4",), "out_dtype": _RESULTS, "signals": ("no",), "sm_limit": ("no",)},
+    loader=f"{_HERE}:run_decoded",
+    configure=f"{_HERE}:configure_decoded",
+)
+NATIVE = Kernel(
+    name="masked-triton-fp4",
+    op="grouped_gemm_nt_masked",
+    statuses=dict.fromkeys(("sm_100", "sm_103", "sm_120", "sm_121"), COMPILED),
+    traits={"operands": ("nvfp4", "mxfp4"), "out_dtype": _RESULTS, "signals": ("no",), "sm_limit": ("no",)},
+    priority=1,
+    loader=f"{_HERE}:run_native",
+    configure=f"{_HERE}:configure_native",
+)
+
+
+def configure_decoded(problem: Problem, limits: Limits) -> Mapping[str, int]:
+    """Tiles no taller than the groups are: rows that do not count cost as much as those that do.
+
+    Raises:
+        KernelError: not one stage fits into a block's shared memory.
+    """
+    block_m = _block_m(problem)
+    # Operands lie in shared memory as fp16.
+    tile = Tile(block_m=block_m, block_n=64 if block_m == 64 else 128, block_k=_BLOCK_K, stages=3, bytes_per_value=2)
+    return _numbers(tile, limits)
+
+
+def configure_native(problem: Problem, limits: Limits) -> Mapping[str, int]:
+    """The same with 128 rows of weights, which is how many the tensor core takes. Raises as above."""
+    tile = Tile(block_m=_block_m(problem), block_n=128, block_k=_BLOCK_K, stages=3, bytes_per_value=0.5625)
+    return _numbers(tile, limits)
+
+
+def _block_m(problem: Problem) -> int:
+    return next((rows for rows in (16, 32) if problem.dimensions()["m"] <= rows), 64)
+
+
+def _numbers(tile: Tile, limits: Limits) -> Mapping[str, int]:
+    return {
+        "BLOCK_M": tile.block_m,
+        "BLOCK_N": tile.block_n,
+        "BLOCK_K": tile.block_k,
+        "num_warps": 4,
+        "num_stages": deepest_stages(tile, limits.shared_memory_bytes or 0),
+    }
+
+
+def run_decoded(call: GemmCall) -> None:
+    """On the current stream, after decoding both operands to fp16."""
+    import torch
+
+    from sublight.kernels.masked_triton import decoded_product
+
+    scales = (call.lhs_scale.view(torch.uint8), call.rhs_scale.view(torch.uint8))
+    _launch(decoded_product, call, scales, {})
+
+
+def run_native(call: GemmCall) -> None:
+    """On the current stream, with codes and scales as they are."""
+    import torch
+
+    from sublight.kernels.masked_triton import native_product
+
+    # Triton knows E4M3 scales by their type, and takes E8M0 as bytes.
+    kind = torch.float8_e4m3fn if call.problem.operands == "nvfp4" else torch.uint8
+    _launch(native_product, call, (call.lhs_scale.view(kind), call.rhs_scale.view(kind)), {"VEC": call.sf_vec_size})
+
+
+def _launch(kernel: Any, call: GemmCall, scales: tuple[Any, Any], constants: Mapping[str, int]) -> None:
+    problem, numbers = call.problem, call.configuration
+    tiles = -(-problem.m // numbers["BLOCK_M"]) * -(-problem.n // numbers["BLOCK_N"])
+    kernel[(tiles, problem.num_groups)](
+        call.lhs,
+        scales[0],
+        call.rhs,
+        scales[1],
+        call.out,
+        call.masked_m,
+        call.masked_m if call.alpha is None else call.alpha,  # where there is none, a pointer that is not read
+        problem.m,
+        problem.n,
+        problem.k,
+        call.lhs_scale.shape[1],
+        call.rhs_scale.shape[1],
+        call.lhs_scale.shape[2],
+        HAS_ALPHA=call.alpha is not None,
+        **constants,
+        **numbers,
+    )

@@ -1,0 +1,140 @@
+"""A prepared layer: the kernel is chosen once, and what does not fit is named before it is computed."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from sublight.errors import KernelError, UnknownNameError
+from sublight.kernels import FusedMoe
+from sublight.kernels.agreement import require_agreement
+from sublight.kernels.catalogue import Kernel, Limits
+from sublight.kernels.fused import problem_of
+from sublight.kernels.numerics.formats import MXFP4, NVFP4
+from sublight.kernels.reference import Experts, moe_forward
+from tests.torch.layers import experts_of, layer_by_loops, normal, routing
+
+W13, W2 = experts_of(NVFP4, 4, 64, 64)
+EXPERTS = Experts(W13, W2)
+
+
+def test_the_reference_is_the_oracle_rounded() -> None:
+    layer = FusedMoe(EXPERTS, tokens=8, top_k=2, backend="reference")
+    assert layer.reason == "reference (asked for by name)"
+    x, (ids, weights) = normal(5, 64).bfloat16(), routing(5, 4, 2)
+    out = torch.full((5, 64), 9.0).bfloat16()
+    assert layer(x, ids, weights, out) is out
+    require_agreement("it", out, layer_by_loops(x.float(), ids, weights, W13, W2, "swiglu"), NVFP4.kernel_error)
+    assert torch.equal(layer(x, ids, weights), out)
+    assert layer(x[:0], ids[:0], weights[:0]).shape == (0, 64)
+
+
+def test_the_problem_follows_from_the_weights() -> None:
+    problem = problem_of(EXPERTS, 8, 2, expert_ranks=4)
+    assert problem.dimensions() == {
+        "tokens": 8,
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_experts": 4,
+        "top_k": 2,
+        "expert_ranks": 4,
+        "up_rows": 128,
+    }
+    assert problem.traits() == {
+        "weight_format": "nvfp4",
+        "activation_format": "bf16",
+        "activation": "swiglu",
+        "routing": "given",
+        "global_scale": "projection",
+        "expert_bias": "no",
+    }
+    plain = Experts(torch.zeros(2, 24, 8).bfloat16(), torch.zeros(2, 8, 12).bfloat16(), bias2=torch.zeros(2, 8))
+    with pytest.raises(KernelError, match="w13_bias: it is missing"):
+        problem_of(plain, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("experts", "found"),
+    [
+        (Experts(W13, experts_of(NVFP4, 4, 64, 32)[1]), r"dimension 1 \(up_rows\) of w13: it is 128.* makes it 64"),
+        (Experts(W13, experts_of(NVFP4, 3, 64, 64)[1]), r"dimension 0 \(num_experts\) of w13: it is 4"),
+        (Experts(W13, experts_of(MXFP4, 4, 64, 64)[1]), "w13 is nvfp4 and w2 mxfp4"),
+        (Experts(W13, W2, "relu2"), "relu2 has one projection only"),
+        (Experts(W13.dequantise(), W2.dequantise()), "w13: its type is float32"),
+    ],
+)
+def test_weights_that_do_not_fit_together(experts: Experts, found: str) -> None:
+    with pytest.raises(KernelError, match=found):
+        FusedMoe(experts, tokens=1, top_k=1, backend="reference")
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"x": normal(3, 32).bfloat16()}, r"dimension 1 \(hidden_size\) of x: it is 32, where hidden_size = 64 of the"),
+        ({"x": normal(3, 64)}, "x: its type is float32"),
+        ({"ids": torch.zeros(3, 1, dtype=torch.int32)}, r"dimension 1 \(top_k\) of ids: it is 1"),
+        ({"ids": torch.zeros(3, 2)}, "ids: its type is float32"),
+        ({"weights": torch.ones(2, 2)}, r"dimension 0 \(tokens\) of weights: it is 2, where tokens = 3 of x"),
+        ({"out": torch.zeros(4, 64).bfloat16()}, r"dimension 0 \(tokens\) of out: it is 4"),
+        ({"x": normal(64, 3).bfloat16().T}, "x: its strides are"),
+    ],
+)
+def test_what_does_not_fit_in_a_call(change: dict[str, Any], found: str) -> None:
+    layer = FusedMoe(EXPERTS, tokens=3, top_k=2, backend="reference")
+    ids, weights = routing(3, 4, 2)
+    with pytest.raises(KernelError, match=found):
+        layer(**{"x": normal(3, 64).bfloat16(), "ids": ids, "weights": weights} | change)
+    ids, weights = routing(4, 4, 2)
+    with pytest.raises(KernelError, match=r"it is 4, and the layer was prepared for 3.*FusedMoe\(tokens=4\)"):
+        layer(normal(4, 64).bfloat16(), ids, weights)
+
+
+def test_a_cpu_needs_the_reference_named() -> None:
+    with pytest.raises(KernelError, match=r"a layer of experts: its tensors are on cpu.*backend='reference'"):
+        FusedMoe(EXPERTS, tokens=1, top_k=1)
+    with pytest.raises(UnknownNameError, match="kernel 'marlin'"):
+        FusedMoe(EXPERTS, tokens=1, top_k=1, backend="marlin")
+
+
+def prepare(
+    problem: Any, experts: Experts, device: torch.device, configuration: Mapping[str, int]
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]:
+    """A kernel in the way the catalogue loads one, computing on whatever device there is."""
+
+    def run(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(moe_forward(x, ids, weights, experts) * configuration["twice"])
+
+    return run
+
+
+def twice(problem: Any, limits: Limits) -> dict[str, int]:
+    assert limits.sm_count == 132
+    return {"twice": 2}
+
+
+def test_the_kernel_that_was_chosen_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sublight.kernels import device, fused, heuristics
+    from sublight.kernels.decode import DECODE
+
+    own = Kernel(
+        name="own",
+        op="fused_moe",
+        statuses={"sm_90": "run on a laptop"},
+        traits=DECODE.traits,
+        loader=f"{__name__}:prepare",
+        configure=f"{__name__}:twice",
+    )
+    monkeypatch.setattr(fused, "require_gpu", lambda call, kind: None)
+    monkeypatch.setattr(
+        device, "limits_of", lambda where: Limits(target="sm_90", shared_memory_bytes=232448, sm_count=132)
+    )
+    monkeypatch.setattr(heuristics, "all_kernels", lambda: [own])
+    layer = FusedMoe(EXPERTS, tokens=8, top_k=2)
+    assert layer.reason == "own (run on a laptop for sm_90) is the only one that fits"
+    x, (ids, weights) = normal(5, 64).bfloat16(), routing(5, 4, 2)
+    wanted = 2 * moe_forward(x, ids, weights, EXPERTS)
+    require_agreement("own", layer(x, ids, weights), wanted, NVFP4.kernel_error)
+    with pytest.raises(KernelError, match="none fits: own: activation is 'geglu', it does swiglu"):
+        FusedMoe(Experts(W13, W2, "geglu"), tokens=8, top_k=2)

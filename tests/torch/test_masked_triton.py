@@ -1,0 +1,172 @@
+"""The masked grouped GEMM in Triton: run by its interpreter, compiled for GPUs that are not here, chosen by target."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sublight.errors import KernelError
+from sublight.facts.gpu import get_gpu
+from sublight.kernels.catalogue import COMPILED, Limits
+from sublight.kernels.heuristics import choose
+from sublight.kernels.masked_portable import configure_decoded, configure_native
+from sublight.kernels.problem import GroupedGemmProblem
+
+
+def problem(m: int = 8, operands: str = "nvfp4", **change: object) -> GroupedGemmProblem:
+    sizes = {"n": 512, "k": 6144, "num_groups": 32, "out_dtype": "bfloat16"} | change
+    return GroupedGemmProblem(m=m, operands=operands, **sizes)  # type: ignore[arg-type]
+
+
+def test_native_units_are_used_where_there_are_some_and_nothing_claims_to_have_been_run() -> None:
+    chosen = {
+        card: choose(problem(), get_gpu(card)) for card in ("h200", "b200", "b300", "rtx-pro-6000-server", "gb10")
+    }
+    assert {card: (choice.kernel.name, choice.status) for card, choice in chosen.items()} == {
+        "h200": ("masked-triton", COMPILED),
+        "b200": ("masked-triton-fp4", COMPILED),
+        "b300": ("masked-triton-fp4", COMPILED),
+        "rtx-pro-6000-server": ("masked-triton-fp4", COMPILED),
+        "gb10": ("masked-triton-fp4", COMPILED),
+    }
+    assert chosen["b200"].reason.endswith("before masked-triton (priority 0 against 1)")
+    assert choose(problem(operands="mxfp4"), get_gpu("b200")).kernel.name == "masked-triton-fp4"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"operands": "mxfp4"}, "operands is 'mxfp4', it does nvfp4"),
+        ({"out_dtype": "float8_e4m3fn"}, "out_dtype is 'float8_e4m3fn', it does bfloat16, float16, float32"),
+        ({"signals": True}, "signals is 'yes', it does no"),
+        ({"sm_limit": True}, "sm_limit is 'yes', it does no"),
+    ],
+)
+def test_what_neither_does_is_refused(change: dict[str, object], why: str) -> None:
+    with pytest.raises(KernelError, match=f"masked-triton: {why}; masked-triton-fp4: is built for sm_100"):
+        choose(problem(**change), get_gpu("h200"))
+
+
+def test_tiles_are_no_taller_than_the_groups() -> None:
+    card = Limits.of(get_gpu("rtx-pro-6000-server"))
+    assert [configure_decoded(problem(m), card)["BLOCK_M"] for m in (1, 16, 17, 64, 500)] == [16, 16, 32, 64, 64]
+    assert configure_native(problem(16), card) == {
+        "BLOCK_M": 16,
+        "BLOCK_N": 128,
+        "BLOCK_K": 128,
+        "num_warps": 4,
+        "num_stages": 3,
+    }
+    with pytest.raises(KernelError, match="one stage takes 36864 B of 30000 B"):
+        configure_decoded(problem(), Limits(target="sm_90", shared_memory_bytes=30000, sm_count=132))
+
+
+def script(code: str, folder: Path, *arguments: str, **environment: str) -> str:
+    """Run in a process of its own: Triton decides on import whether it interprets."""
+    env = os.environ | {"TRITON_CACHE_DIR": str(folder), "PYTHONWARNINGS": "ignore"} | environment
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=root,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+INTERPRETED = """
+import msgspec, torch
+from sublight.kernels.catalogue import Limits
+from sublight.kernels.masked_call import checked_call
+from sublight.kernels.masked_portable import configure_decoded, run_decoded
+from sublight.kernels.masked_reference import grouped_gemm
+from tests.torch.test_masked import NVFP4_TYPES, Operand, empty, masks
+
+card = Limits(target="sm_90", shared_memory_bytes=232448, sm_count=132)
+# bf16 is left out: the interpreter computes with its bit patterns.
+for groups, m, n, k, rows, kind in [
+    (2, 5, 16, 96, (3, 0), "float32"),
+    (1, 20, 136, 64, (20,), "float16"),
+    (2, 70, 72, 160, (65, 70), "float32"),
+]:
+    lhs, rhs = Operand(groups, m, k, 1), Operand(groups, n, k, 2)
+    lhs.scales.view(torch.uint8)[:, max(rows):] = 0x7F  # stale rows
+    lhs_pair, rhs_pair = lhs.pair, rhs.pair
+    for pair, scales in ((lhs_pair, k // 16), (rhs_pair, k // 16)):  # stale padding
+        tiles = pair[1].permute(5, 2, 4, 0, 1, 3).view(torch.uint8)
+        if scales % 4:
+            tiles[:, :, -1, :, :, scales % 4:] = 0x7F
+    alpha = torch.rand(groups, generator=torch.Generator().manual_seed(3))
+    results = []
+    for run in (run_decoded, grouped_gemm):
+        out = empty(groups, m, n, getattr(torch, kind))
+        call = checked_call(
+            lhs_pair, rhs_pair, out, masks(*rows), **NVFP4_TYPES | {"c_dtype": kind}, dst_signals=None, sm_count=None,
+            options={"alpha": alpha, "alpha_dtype": "float32"} if groups > 1 else {},
+        )
+        run(msgspec.structs.replace(call, configuration=configure_decoded(call.problem, card)))
+        results.append(out.double())
+    error = (results[0] - results[1]).norm() / results[1].norm()
+    beyond = sum(int((results[0][count:, :, group] != 77).sum()) for group, count in enumerate(rows))
+    print(f"{float(error):.1e}", beyond)
+"""
+
+
+def test_the_interpreter_computes_the_oracle(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    lines = script(INTERPRETED, tmp_path, TRITON_INTERPRET="1").split("\n")
+    for line in lines[:3]:
+        error, written_beyond = line.split()
+        assert float(error) < 1e-6
+        assert int(written_beyond) == 0
+
+
+CASES = {
+    "h200 nvfp4 128": "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16",
+    "b200 nvfp4 16": "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale",
+    "b300 mxfp4 16": "tcgen05.mma.cta_group::1.kind::mxf4.block_scale",
+    "rtx-pro-6000-server nvfp4 64": "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
+}
+CROSS_COMPILED = r"""
+import re, sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from sublight.facts.gpu import get_gpu
+from sublight.kernels.heuristics import choose
+from sublight.kernels import masked_triton
+from sublight.kernels.problem import GroupedGemmProblem
+
+for case in sys.argv[1:]:
+    card, operands, rows = case.split()
+    problem = GroupedGemmProblem(m=int(rows), n=512, k=6144, num_groups=32, operands=operands, out_dtype="bfloat16")
+    choice = choose(problem, get_gpu(card))
+    native = choice.kernel.name == "masked-triton-fp4"
+    kernel = masked_triton.native_product if native else masked_triton.decoded_product
+    numbers = dict(choice.configuration)
+    options = {name: numbers.pop(name) for name in ("num_warps", "num_stages")}
+    constants = numbers | {"HAS_ALPHA": True} | ({"VEC": 16 if operands == "nvfp4" else 32} if native else {})
+    scales = "*fp8e4nv" if native and operands == "nvfp4" else "*u8"
+    types = {"lhs": "*u8", "lhs_scale": scales, "rhs": "*u8", "rhs_scale": scales, "out": "*bf16", "masked_m": "*i32"}
+    sizes = ("m", "n", "k", "lhs_scale_rows", "rhs_scale_rows", "scale_tiles")
+    types |= {"alpha": "*fp32"} | dict.fromkeys(sizes, "i32")
+    source = ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constants)
+    built = triton.compile(source, target=GPUTarget("cuda", int(choice.target[3:]), 32), options=options)
+    fits = built.metadata.shared <= get_gpu(card).shared_memory_per_block_bytes.known
+    print(fits, *sorted(set(re.findall(r"(?:wgmma|mma|tcgen05)[.\w:]*", built.asm["ptx"]))))
+"""
+
+
+def test_what_dispatch_returns_compiles_for_its_target(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    lines = script(CROSS_COMPILED, tmp_path, *CASES).splitlines()
+    for (case, instruction), line in zip(CASES.items(), lines, strict=True):
+        fits, *instructions = line.split()
+        assert fits == "True", case
+        assert any(instruction in found for found in instructions), (case, instructions)
