@@ -40,8 +40,7 @@ def function(machine: Machine, node: ast.FunctionDef | ast.AsyncFunctionDef, sco
 
 
 def _name(machine: Machine, name: str, made: Value, scope: Scope) -> None:
-    if scope is not scope.module.scope:
-        machine.journal.touch(scope.names)
+    machine.journal.touch(scope.names, outward=scope is not scope.module.scope)
     scope.names[name] = made
 
 

@@ -85,8 +85,7 @@ def _bind(machine: Machine, name: str, value: Value, scope: Scope) -> None:
         machine.journal.touch(scope.module.written)
         scope.module.written[name] = value
         return
-    if scope is not scope.module.scope:
-        machine.journal.touch(scope.names)
+    machine.journal.touch(scope.names, outward=scope is not scope.module.scope)
     scope.names[name] = value
 
 

@@ -37,9 +37,9 @@ class Journal:
             self._records.clear()
             self._last.clear()
 
-    def touch(self, container: Container) -> None:
-        """Announces that `container` is about to change."""
-        if self._outer is not None:
+    def touch(self, container: Container, outward: bool = True) -> None:
+        """Announces that `container` is about to change; not to the outer journal unless `outward`."""
+        if outward and self._outer is not None:
             self._outer.touch(container)
         if not self._marks:
             return

@@ -102,8 +102,7 @@ def _name(machine: Machine, name: str, value: Value, scope: Scope) -> None:
     if scope.function is not None and name in _nonlocals(scope.function.node):
         while at.outer is not None and (at is scope or name not in at.names):
             at = at.outer
-    if at is not scope.module.scope:  # what a module binds at its top is the same on every way
-        machine.journal.touch(at.names)
+    machine.journal.touch(at.names, outward=at is not scope.module.scope)  # a module's own names are kept otherwise
     at.names[name] = value
 
 
