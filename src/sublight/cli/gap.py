@@ -14,7 +14,12 @@ from sublight.errors import UsageError
 @workload_options
 @click.option("--measured", metavar="TIME", help='The measured step: "97ms", "10.36 tok/s", or a saved record.')
 @click.option("--trace", "trace_file", metavar="FILE", help="A profiler trace of one rank: measured row by row.")
-@click.option("--bench", metavar="FILE", help="JSON of kernel times measured on this card: what rows can reach.")
+@click.option(
+    "--bench",
+    multiple=True,
+    metavar="FILE",
+    help="What rows can reach on this card: records of `sublight bench`, or a JSON of kernel times.",
+)
 @click.option("--claimed-floor", metavar="TIME", help='A floor that somebody states: "3.2ms", "309 tok/s".')
 @click.option("--claimed-part", "claimed_parts", multiple=True, metavar="ROWS=TIME", help='"bf16+allreduce=8.9ms".')
 @click.option("--campaign", metavar="DIR", help="Keep the result there, and say which next steps its records close.")
@@ -26,7 +31,7 @@ def command(
     model: str | None,
     measured: str | None,
     trace_file: str | None,
-    bench: str | None,
+    bench: tuple[str, ...],
     claimed_floor: str | None,
     claimed_parts: tuple[str, ...],
     campaign: str | None,
@@ -85,7 +90,7 @@ def _compared(
     trace_file: str | None,
     options: dict[str, Any],
     bundled: bool = False,
-    bench: str | None = None,
+    bench: tuple[str, ...] = (),
     **words: Any,
 ) -> Any:
     """The gap of one model, card and workload. `words` are what `compare` takes besides."""
@@ -102,7 +107,7 @@ def _compared(
     inputs = inputs_from(model, options)
     limit = decode_limit(*inputs)
     trace = None if trace_file is None else _analysed(trace_file, inputs)
-    if bench is not None and trace is None:
+    if bench and trace is None:
         raise UsageError(
             "--bench without --trace", "there are no measured rows to set it beside", "--trace FILE with it"
         )
@@ -176,12 +181,26 @@ def _analysed(path: str, inputs: tuple[Any, ...]) -> Any:
     )
 
 
-def _attainable(bench: str | None, limit: Any) -> Any:
-    if bench is None:
+def _attainable(files: tuple[str, ...], limit: Any) -> Any:
+    """What the files say that rows can reach; a row of several files is the later one's."""
+    if not files:
         return None
-    from sublight.gap.attainable import read_bench
+    from sublight.gap.attainable import merged
 
-    return read_bench(Path(bench), limit)
+    return merged([_one_bench(Path(file), limit) for file in files])
+
+
+def _one_bench(path: Path, limit: Any) -> Any:
+    """A record of `sublight bench`, or the small JSON of times that a benchmark of one's own may write."""
+    from sublight.gap.attainable import Attainable, is_record, read_bench
+
+    if not is_record(path):
+        return read_bench(path, limit)
+    from sublight.bench.join import BENCH_TYPES, joined
+    from sublight.records import load
+
+    found: Any = joined(load(path, BENCH_TYPES), limit, path.name)  # type: ignore[arg-type]  # of the types asked for
+    return Attainable(found.rows, found.source)
 
 
 def _measured(text: str | None, trace: Any, limit: Any, bundled: bool) -> Any:

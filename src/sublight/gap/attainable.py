@@ -25,6 +25,10 @@ class _Bench(msgspec.Struct, forbid_unknown_fields=True):
     source: str = ""
 
 
+class _Schema(msgspec.Struct):
+    schema: str | None = None
+
+
 def at_read_rates(limit: DecodeLimit) -> Attainable | None:
     """One launch a row and layer, each at the measured time of a read of its size; None where nobody measured it."""
     rows = {r.id: r.practical_s for r in limit.rows if r.stage == "main" and r.practical_s is not None}
@@ -32,6 +36,23 @@ def at_read_rates(limit: DecodeLimit) -> Attainable | None:
         return None
     curve = limit.totals.practical_s.source or "a prediction"
     return Attainable(rows, f"one launch a row, at the read rates measured on this card: {curve}")
+
+
+def is_record(path: Path) -> bool:
+    """Whether a file is a saved record rather than the small form. Raises InputFileError where it cannot be read."""
+    try:
+        found = msgspec.json.decode(read_small_file(path, f"--bench {path}", _FORM), type=_Schema)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return found.schema is not None
+
+
+def merged(several: list[Attainable]) -> Attainable:
+    """One of several: a row that more than one has is the last one's."""
+    rows: dict[str, float] = {}
+    for one in several:
+        rows |= one.rows
+    return Attainable(rows, "; ".join(one.source for one in several))
 
 
 def read_bench(path: Path, limit: DecodeLimit) -> Attainable:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -20,9 +21,8 @@ from sublight.bench.peers.own import own_kernels, reference
 from sublight.bench.protocol import StoppingRule, interleave, is_cold, rate_warning
 from sublight.bench.record.kernels import Ceilings, Checked, Result, Shape
 from sublight.bench.record.measurement import ClockName, Environment, Measurement
-from sublight.errors import SublightError
+from sublight.errors import BenchError, SublightError
 from sublight.facts.workload import Routing
-from sublight.kernels.catalogue import _attribute
 from sublight.kernels.numerics.formats import BLOCK_FORMATS
 from sublight.kernels.problem import MoeProblem
 from sublight.kernels.reference import Experts
@@ -80,12 +80,19 @@ def work(job: Job, say: Callable[[Said], None]) -> None:
 
 
 def find_candidate(name: str) -> Candidate:
-    """One of ours, a registered peer, or "module:attribute". Raises UnknownNameError."""
+    """One of ours, a registered peer, or "module:attribute". Raises UnknownNameError, BenchError."""
     ours = {c.name: c for c in [*own_kernels(), reference()]}
     if name in ours:
         return ours[name]
-    found: Candidate = _attribute(name) if ":" in name else PEERS.load(name)
-    return found
+    if ":" not in name:
+        found: Candidate = PEERS.load(name)
+        return found
+    module, _, attribute = name.partition(":")
+    try:
+        named: Candidate = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BenchError(f"the candidate {name}", str(error), "module:attribute of a `Candidate`") from None
+    return named
 
 
 def _prepare(bench: _Bench, name: str) -> None:

@@ -1,0 +1,145 @@
+"""From records of benchmarks to what the rows of a step can attain: seconds a step, by row. No torch."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from sublight.bench.record.comm import CommBench
+from sublight.bench.record.kernels import KernelBench
+from sublight.bench.record.measurement import BenchRecord
+from sublight.bench.record.ops import OpsBench
+from sublight.errors import UsageError
+from sublight.facts.workload import Layout
+from sublight.limits.decode import DecodeLimit
+from sublight.records import Record
+
+# A time this little under its floor is the scatter of a clock; more is a cache.
+_SLACK = 0.98
+BENCH_TYPES: dict[str, type[Record]] = {r.schema: r for r in (KernelBench, OpsBench, CommBench)}
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """Seconds a step by row, and where they come from, with every row that was left out."""
+
+    rows: dict[str, float]
+    source: str
+
+
+class _Time(msgspec.Struct, frozen=True):
+    """A row's seconds a step, or why it has none; and what was timed."""
+
+    row: str
+    seconds: float | None
+    words: str
+
+
+def joined(record: BenchRecord, limit: DecodeLimit, name: str) -> Joined:
+    """The rows of a limit that a benchmark timed.
+
+    Args:
+        name: how errors and the source call the record.
+
+    Raises:
+        UsageError: a rehearsal, another card, model, layout or step: its times are not those of this step.
+    """
+    asked = f"--bench {name}"
+    _check(record, limit, asked)
+    match record:
+        case OpsBench():
+            times = list(_ops(record))
+        case KernelBench():
+            times = list(_experts(record, limit))
+        case CommBench():
+            times = list(_collectives(record, limit))
+        case _:
+            raise UsageError(asked, "it holds no times of rows", "a record of `sublight bench ops`, kernels or comm")
+    floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
+    known = set(floors) | {c.id for c in limit.collectives}
+    rows: dict[str, float] = {}
+    out: list[str] = []
+    for time in times:
+        if time.row not in known:
+            continue
+        if time.seconds is None:
+            out.append(f"{time.row} ({time.words})")
+        elif time.seconds < floors.get(time.row, 0.0) * _SLACK:
+            out.append(f"{time.row} (below its floor: read from a cache)")
+        else:
+            rows[time.row] = time.seconds
+    if not rows:
+        raise UsageError(asked, f"none of its rows can be used: {'; '.join(out) or 'it has none'}", "another record")
+    environment = record.environment
+    source = f"{name}: measured on {environment.title}, torch {environment.torch}, driver {environment.driver or '?'}"
+    named = [t.words for t in times if t.words and t.seconds is not None]
+    source += f" ({'; '.join(dict.fromkeys(named))})" if named else ""
+    return Joined(rows, source + (f"; without a time: {', '.join(out)}" if out else ""))
+
+
+def _check(record: BenchRecord, limit: DecodeLimit, asked: str) -> None:
+    if record.is_rehearsal:
+        raise UsageError(
+            asked, "it is a rehearsal on a CPU, whose times stand for no GPU's", f"the same on a {limit.gpu.title}"
+        )
+    if record.environment.card != limit.gpu.name:
+        found = f"it was measured on {record.environment.title}, the step is one of {limit.gpu.name}"
+        raise UsageError(asked, found, "times of the same card")
+    if record.model != limit.model.name:
+        found = f"it is of {record.model}, the step one of {limit.model.name}"
+        raise UsageError(asked, found, "a benchmark of the same model")
+    layout = limit.workload.layout
+    wanted = str(layout if isinstance(record, OpsBench) else Layout(tp=layout.tp, ep=layout.ep))
+    if record.layout != wanted:
+        raise UsageError(asked, f"it is of {record.layout}, the step of {wanted}", "a benchmark of the same layout")
+    work = limit.workload
+    if isinstance(record, (OpsBench, CommBench)) and record.tokens != work.tokens:
+        raise UsageError(asked, f"it is of {record.tokens} tokens a step, this is of {work.tokens}", "the same --batch")
+    if isinstance(record, OpsBench) and (record.context, record.kv_dtype) != (work.context, work.kv_dtype):
+        found = f"it is of context {record.context:,} in {record.kv_dtype}, this of {work.context:,} in {work.kv_dtype}"
+        raise UsageError(asked, found, "the same --context and --kv-dtype")
+    if isinstance(record, CommBench) and record.processes != layout.tp:
+        found = f"{record.processes} processes took part, the step has {layout.tp} ranks"
+        raise UsageError(asked, found, f"sublight bench comm with --processes {layout.tp}")
+
+
+def _ops(record: OpsBench) -> Iterator[_Time]:
+    for row in record.rows:
+        hot = row.warning
+        seconds = None if hot else row.step_s
+        yield _Time(row.id, seconds, (hot or row.reason) if seconds is None else "")
+
+
+def _experts(record: KernelBench, limit: DecodeLimit) -> Iterator[_Time]:
+    """The fastest candidate at this step's tokens."""
+    row = "moe.experts"
+    calls = next((r.cost.calls for r in limit.rows if r.id == row and r.stage == "main"), 0)
+    shape = next((s for s in record.shapes if s.tokens == limit.workload.tokens), None)
+    if shape is None:
+        yield _Time(row, None, f"not timed at {limit.workload.tokens} tokens")
+        return
+    timed = [
+        (r.measurement.seconds, r.name)
+        for r in shape.results
+        if r.measurement is not None and not r.measurement.warning and r.kind != "reference"
+    ]
+    if not timed:
+        yield _Time(row, None, "no candidate has a time of memory")
+        return
+    seconds, name = min(timed)
+    yield _Time(row, seconds * calls, f"routed experts by {name}")
+
+
+def _collectives(record: CommBench, limit: DecodeLimit) -> Iterator[_Time]:
+    """Each row by the fastest way, over all payloads that it sends."""
+    calls = {c.id: c.calls for c in limit.collectives}
+    total: dict[str, float] = {}
+    ways: dict[str, str] = {}
+    for message in record.messages:
+        best = message.best
+        for row, count in message.rows.items():
+            if best is None or best.measurement is None:
+                yield _Time(row, None, "; ".join(w.reason for w in message.ways))
+            elif row in calls:
+                total[row] = total.get(row, 0.0) + count * best.measurement.seconds
+                ways[row] = f"{message.operation} by {best.name}"
+    for row, seconds in total.items():
+        yield _Time(row, seconds, ways[row])
