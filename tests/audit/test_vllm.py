@@ -221,6 +221,19 @@ def test_hidden_because_a_compiler_is_missing(new: Sources) -> None:
     assert asked(new, "flashinfer_trtllm", (10, 0), assumed=compiler).answer is Answer.PASS
 
 
+def test_auto_names_what_is_missing_where_the_engine_blames_the_card(new: Sources) -> None:
+    route = VLLM.auto(new, "moe", target((12, 0)), Assumed(importable=no_cubin, commands=frozenset()))
+    assert (route.answer, backend(route)) == (Answer.PASS, "VLLM_CUTLASS")
+    assert (
+        "FlashInferExperts: kernel does not support current device cuda (flashinfer_cubin cannot be imported, "
+        "the command nvcc is not there)" in route.why
+    )
+    assert "FlashInferCuteDSLExperts: kernel does not support current device cuda;" in route.why
+    only_here = asked(new, "flashinfer_trtllm", (12, 0), assumed=Assumed(importable=no_cubin, commands=frozenset()))
+    assert (only_here.answer, only_here.gates[0].targets) == (Answer.FAIL, HERE)
+    assert "not offered here" not in only_here.why
+
+
 # Declarations and variables
 
 

@@ -36,6 +36,7 @@ class Verdict(msgspec.Struct, frozen=True):
         proofs: the method that decided, and the line that asked it.
         asked: arguments it was asked with.
         symbols: what it asked the installation for.
+        lacking: what of that is not there, and why.
     """
 
     cls: Class
@@ -44,6 +45,7 @@ class Verdict(msgspec.Struct, frozen=True):
     proofs: tuple[Proof, ...]
     asked: tuple[list[Value], dict[str, Value]]
     symbols: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -83,18 +85,22 @@ def judge(walk: Walk, cls: Class, method: str, arguments: list[Value], keywords:
     """Asks one class, with nothing put in."""
     kept = walk.calls.pop(method, None)
     walk.asked.clear()
+    walk.evaluator.kept.clear()  # so that answers it has kept are asked for again
+    earlier, walk.missing = walk.missing, {}
     try:
         _, found = objects.find(walk.evaluator, cls, method)
         outcome = walk.evaluator.run(found.function if isinstance(found, Bound) else found, arguments, keywords)
     finally:
         if kept is not None:
             walk.calls[method] = kept
+        lacking, walk.missing = walk.missing, earlier | walk.missing
     walk._place(outcome.events)
     passes, reason = _objections(outcome, method) if method in LISTS else _answer(outcome)
     if passes is None:
         reason = reason or f"hangs on {_doubt(outcome)}"
     proofs = _proofs(walk, outcome, method) if passes is not True else _device(walk, cls)
-    return Verdict(cls, passes, reason, proofs, (arguments, keywords), tuple(dict.fromkeys(walk.asked)))
+    symbols = tuple(dict.fromkeys(walk.asked))
+    return Verdict(cls, passes, reason, proofs, (arguments, keywords), symbols, tuple(lacking.values()))
 
 
 def essential(walk: Walk, verdict: Verdict, method: str, symbol: str) -> bool:
@@ -271,12 +277,16 @@ def gates(walk: Walk, verdict: Verdict, method: str, here: Capability, device: s
 
 
 def by_card(walk: Walk, here: Capability, ask: Callable[[], bool | None]) -> dict[Capability, bool | None]:
+    """What each card is answered where everything is installed."""
     answers: dict[Capability, bool | None] = {}
+    kept, walk.generous = dict(walk.missing), True
     try:
         for card in dict.fromkeys((*CAPABILITIES, here)):
             walk.look(card)
             answers[card] = ask()
     finally:
+        walk.generous = False
+        walk.missing = kept
         walk.look(here)
     return answers
 

@@ -255,7 +255,8 @@ def _hint(walk: Walk, asked: tuple[Verdict, ...], target: Target) -> str:
 
 
 def _said(verdict: Verdict) -> str:
-    return f"{verdict.name}: {verdict.reason}" if verdict.reason else verdict.name
+    lacking = f" ({', '.join(verdict.lacking)})" if verdict.lacking and verdict.passes is False else ""
+    return f"{verdict.name}: {verdict.reason}{lacking}" if verdict.reason else verdict.name
 
 
 def _way(walk: Walk, choice: Choice, name: str) -> tuple[Proof, ...]:

@@ -38,7 +38,6 @@ def of(walk: Walk, verdicts: tuple[Verdict, ...], method: str) -> tuple[Need, ..
     """What these candidates could not do without, and what the last of them imports or wraps when it runs."""
     needs: dict[str, Need] = {}
     for verdict in verdicts:
-        walk.deny("")  # so that answers it has kept are asked for again
         again = judge(walk, verdict.cls, method, list(verdict.asked[0]), dict(verdict.asked[1]))
         for symbol in (*_asked_once(verdict.symbols, again.symbols), *again.symbols):
             if symbol not in walk.needs or symbol in needs:

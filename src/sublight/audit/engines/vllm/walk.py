@@ -140,6 +140,7 @@ class Walk:
         self.needs: dict[str, Need] = {}
         self.missing: dict[str, str] = {}  # symbol -> why it is not there
         self.wishes: dict[str, Value] = {}  # of the kernel configuration
+        self.generous = False  # for the moment everything counts as installed: a question about cards alone
         self.denied = ""  # a symbol that is taken not to be there, to see who minds
         self.asked: list[str] = []  # symbols that were asked for since somebody last emptied it
         self.calls: dict[str, Any] = {
@@ -202,6 +203,14 @@ class Walk:
         self.calls["torch.cuda.get_device_capability"] = capability
         self.evaluator.kept.clear()
 
+    def fresh(self) -> None:
+        """Forgets what earlier questions asked for and wished; modules stay worked out."""
+        self.missing.clear()
+        self.asked.clear()
+        self.wishes.clear()
+        self.evaluator.kept.clear()
+        self.evaluator.events.clear()
+
     def deny(self, symbol: str) -> None:
         """From now on a symbol is not there; "" takes it back. Answers that were kept go with what they hung on."""
         self.denied = symbol
@@ -212,7 +221,7 @@ class Walk:
     def absent(self, symbol: str) -> str:
         """Why a symbol is not there; "" when it is, as far as anybody knows."""
         top = symbol.partition(".")[0]
-        if top in _ALWAYS:
+        if top in _ALWAYS or self.generous:
             return ""
         known = False if symbol == self.denied else self.assumed.importable(symbol)
         if known is not None:
@@ -252,7 +261,7 @@ class Walk:
 
     def _which(self, arguments: list[Value], _keywords: dict[str, Value]) -> Value:
         name = str(arguments[0]).rpartition("/")[2] if arguments else ""
-        if self.assumed.commands is None or name in self.assumed.commands:
+        if self.generous or self.assumed.commands is None or name in self.assumed.commands:
             return _COMMAND + name
         self.missing[name] = f"the command {name} is not there"
         return None
@@ -294,15 +303,16 @@ class Walk:
                 self.calls[name] = kept
 
 
-_walks: "WeakKeyDictionary[Sources, dict[Any, Walk]]" = WeakKeyDictionary()
+_walks: "WeakKeyDictionary[Sources, dict[Any, tuple[Walk, Assumed]]]" = WeakKeyDictionary()
 
 
 def walking(sources: Sources, target: Target, assumed: Assumed) -> Walk:
-    """The walk for a target; the same one as long as nothing else is assumed, so that modules are worked out once."""
-    if assumed != Assumed():
-        return Walk(sources, target, assumed)
+    """The walk for a target under the same assumptions, as if nothing had been asked: modules are worked out once."""
     kept = _walks.setdefault(sources, {})
-    key = (target.compute_capability, target.model_type)
+    same = "plain" if assumed == Assumed() else id(assumed)
+    key = (target.compute_capability, target.model_type, same)
     if key not in kept:
-        kept[key] = Walk(sources, target, assumed)
-    return kept[key]
+        kept[key] = (Walk(sources, target, assumed), assumed)
+    walk = kept[key][0]
+    walk.fresh()
+    return walk
