@@ -3,6 +3,7 @@
 from sublight.audit.engines.base import Declaration, Pin, Route
 from sublight.audit.engines.sglang import attention, gemm, moe
 from sublight.audit.engines.sglang import declared as names
+from sublight.audit.engines.sglang import pins as versions
 from sublight.audit.source.tree import Sources
 from sublight.audit.target import Target
 
@@ -37,11 +38,11 @@ class Sglang:
     def auto(self, sources: Sources, area: str, target: Target) -> Route:
         return _ROUTES[area](sources, "auto", target)
 
-    def pins(self, sources: Sources) -> tuple[Pin, ...]:  # noqa: ARG002
-        return ()
+    def pins(self, sources: Sources) -> tuple[Pin, ...]:
+        return versions.pins(sources)
 
-    def known_variables(self, sources: Sources) -> frozenset[str] | None:  # noqa: ARG002
-        return None
+    def known_variables(self, sources: Sources) -> frozenset[str] | None:
+        return versions.known_variables(sources)
 
 
 SGLANG = Sglang()
