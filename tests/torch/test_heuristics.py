@@ -162,6 +162,7 @@ NEEDS_TORCH = {
     "device",
     "masked_reference",
     "masked_triton",
+    "quantise_triton",
     "reference",
     "routing",
 }

@@ -252,7 +252,7 @@ def test_a_gpu_without_a_kernel_is_refused_with_the_reasons(monkeypatch: pytest.
     with pytest.raises(
         KernelError, match=r"2 products \[4, 64\] x \[16, 64\] of nvfp4 to bfloat16 on sm_75: none fits"
     ):
-        runner(known, None)
+        runner("call", known.problem, known.lhs.device, None)
 
 
 def test_the_sweep_over_rows() -> None:

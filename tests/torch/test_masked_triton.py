@@ -12,7 +12,7 @@ from sublight.facts.gpu import get_gpu
 from sublight.kernels.catalogue import COMPILED, Limits
 from sublight.kernels.heuristics import choose
 from sublight.kernels.masked_portable import configure_decoded, configure_native
-from sublight.kernels.problem import GroupedGemmProblem
+from sublight.kernels.problem import GroupedGemmProblem, GroupedQuantiseProblem
 
 
 def problem(m: int = 8, operands: str = "nvfp4", **change: object) -> GroupedGemmProblem:
@@ -47,6 +47,18 @@ def test_native_units_are_used_where_there_are_some_and_nothing_claims_to_have_b
 def test_what_neither_does_is_refused(change: dict[str, object], why: str) -> None:
     with pytest.raises(KernelError, match=f"masked-triton: {why}; masked-triton-fp4: is built for sm_100"):
         choose(problem(**change), get_gpu("h200"))
+
+
+def test_the_quantiser_is_chosen_for_the_types_that_it_reads() -> None:
+    def quantise(in_dtype: str, k: int = 64) -> GroupedQuantiseProblem:
+        return GroupedQuantiseProblem(m=8, k=k, num_groups=4, in_dtype=in_dtype, silu=True)
+
+    choice = choose(quantise("bfloat16"), get_gpu("h200"))
+    assert (choice.kernel.name, choice.status, choice.configuration) == ("quantise-triton", COMPILED, {})
+    with pytest.raises(KernelError, match="quantise-triton: in_dtype is 'float32', it does bfloat16, float16"):
+        choose(quantise("float32"), get_gpu("h200"))
+    with pytest.raises(KernelError, match="quantise-triton: k 72 is no multiple of 16"):
+        choose(quantise("bfloat16", 72), get_gpu("h200"))
 
 
 def test_tiles_are_no_taller_than_the_groups() -> None:
@@ -118,13 +130,39 @@ for groups, m, n, k, rows, kind in [
 """
 
 
+QUANTISED = """
+import torch
+from sublight.kernels.masked_portable import run_quantise
+from sublight.kernels.masked_reference import quantise
+from sublight.kernels.problem import GroupedQuantiseProblem
+from tests.torch.layers import normal
+
+for silu in (False, True):
+    for groups, m, k in ((3, 5, 96), (1, 130, 1040)):
+        a = normal(groups, m, 2 * k if silu else k).half()
+        a[0, 0, :16] *= 1e-3
+        a[0, 1, 16:32] = 0
+        a[0, 1, 32:48] = 6e-8  # a block whose scale rounds to zero
+        a[0, 2, 5] = float("nan")
+        mask = torch.tensor([4, 0, m][:groups], dtype=torch.int32)
+        scale = torch.tensor([300.0, 500.0, 700.0])[:groups]
+        problem = GroupedQuantiseProblem(m=m, k=k, num_groups=groups, in_dtype="float16", silu=silu)
+        got, wanted = (run(problem, a, mask, scale, {}) for run in (run_quantise, quantise))
+        for x, y in zip(got, wanted):
+            assert (x.shape, x.stride(), x.dtype) == (y.shape, y.stride(), y.dtype)
+            print(int((x.view(torch.uint8) != y.view(torch.uint8)).sum()))
+"""
+
+
 def test_the_interpreter_computes_the_oracle(tmp_path: Path) -> None:
     pytest.importorskip("triton", reason="Triton is not installed")
-    lines = script(INTERPRETED, tmp_path, TRITON_INTERPRET="1").split("\n")
-    for line in lines[:3]:
+    products, different = script(INTERPRETED + "print()\n" + QUANTISED, tmp_path, TRITON_INTERPRET="1").split("\n\n")
+    assert len(products.splitlines()) == 3
+    for line in products.splitlines():
         error, written_beyond = line.split()
         assert float(error) < 1e-6
         assert int(written_beyond) == 0
+    assert different.split() == ["0"] * 8  # codes and scales, bit for bit
 
 
 CASES = {
@@ -160,12 +198,20 @@ for case in sys.argv[1:]:
     built = triton.compile(source, target=GPUTarget("cuda", int(choice.target[3:]), 32), options=options)
     fits = built.metadata.shared <= get_gpu(card).shared_memory_per_block_bytes.known
     print(fits, *sorted(set(re.findall(r"(?:wgmma|mma|tcgen05)[.\w:]*", built.asm["ptx"]))))
+
+from sublight.kernels.quantise_triton import quantise_groups
+
+types = {"values": "*bf16", "mask": "*i32", "global_scale": "*fp32", "codes": "*u8", "scales": "*u8"}
+types |= dict.fromkeys(("m", "k", "scale_rows", "scale_tiles"), "i32") | {"SILU": "constexpr", "BLOCKS": "constexpr"}
+source = ASTSource(quantise_groups, types, {"SILU": True, "BLOCKS": 64})
+print(len(triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]) > 0)
 """
 
 
 def test_what_dispatch_returns_compiles_for_its_target(tmp_path: Path) -> None:
     pytest.importorskip("triton", reason="Triton is not installed")
-    lines = script(CROSS_COMPILED, tmp_path, *CASES).splitlines()
+    *lines, quantiser = script(CROSS_COMPILED, tmp_path, *CASES).splitlines()
+    assert quantiser == "True"
     for (case, instruction), line in zip(CASES.items(), lines, strict=True):
         fits, *instructions = line.split()
         assert fits == "True", case

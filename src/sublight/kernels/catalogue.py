@@ -93,7 +93,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
     def load(self) -> Callable[..., Any]:
         """What runs it."""
-        found: Callable[..., Any] = _attribute(self.loader)
+        found: Callable[..., Any] = load(self.loader)
         return found
 
     def configuration(self, problem: Problem, limits: Limits) -> Mapping[str, int]:
@@ -103,11 +103,12 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("shared_memory_bytes", "sm_count"):
             if getattr(limits, name) is None:
                 raise KernelError(f"configuring {self.name}", f"{name} of {limits.target} is not known", "a known card")
-        numbers: Mapping[str, int] = _attribute(self.configure)(problem, limits)
+        numbers: Mapping[str, int] = load(self.configure)(problem, limits)
         return numbers
 
 
-def _attribute(path: str) -> Any:
+def load(path: str) -> Any:
+    """The object that "module:attribute" names, imported now."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
@@ -119,6 +120,7 @@ _KERNELS = Registry(
         "decode": "sublight.kernels.decode:DECODE",
         "masked-triton": "sublight.kernels.masked_portable:DECODED",
         "masked-triton-fp4": "sublight.kernels.masked_portable:NATIVE",
+        "quantise-triton": "sublight.kernels.masked_portable:QUANTISE",
     },
 )
 

@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sublight.errors import KernelError
-from sublight.kernels.catalogue import kernel_named
-from sublight.kernels.masked_call import CALL, GemmCall, checked_call
+from sublight.kernels.catalogue import kernel_named, load
+from sublight.kernels.masked_call import CALL, checked_call
+from sublight.kernels.problem import Problem
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -78,31 +80,35 @@ def grouped_gemm_nt_masked(
         sm_count=sm_count,
         options=kwargs,
     )
-    run, configuration = runner(call, backend)
+    run, configuration = runner(CALL, call.problem, call.lhs.device, backend)
     run(msgspec.structs.replace(call, configuration=configuration))
     return out
 
 
-def runner(call: GemmCall, backend: str | None) -> tuple[Callable[[GemmCall], None], Mapping[str, int]]:
-    """What runs a call, and the numbers it is configured with.
+# What computes each operation on any device: plain torch, slow and exact.
+REFERENCES = {
+    "grouped_gemm_nt_masked": "sublight.kernels.masked_reference:grouped_gemm",
+    "grouped_quantise": "sublight.kernels.masked_reference:quantise",
+}
+
+
+def runner(
+    call: str, problem: Problem, device: "torch.device", backend: str | None
+) -> tuple[Callable[..., Any], Mapping[str, int]]:
+    """What runs a problem on this device, and the numbers it is configured with.
 
     Raises:
         KernelError: tensors on a CPU without the reference named, or no kernel for this GPU, with every reason.
         UnknownNameError: a backend that is no kernel.
     """
-    device = call.lhs.device
     if backend == "reference":
-        from sublight.kernels.masked_reference import grouped_gemm
-
-        return grouped_gemm, {}
-    if backend is not None:
-        kernel_named(backend)
-    require_gpu(CALL, device.type)
+        return load(REFERENCES[problem.op]), {}
+    kernels = None if backend is None else [kernel_named(backend)]
+    require_gpu(call, device.type)
     from sublight.kernels.device import limits_of
     from sublight.kernels.heuristics import choose_for
 
-    kernels = None if backend is None else [kernel_named(backend)]
-    choice = choose_for(call.problem, limits_of(device), kernels)
+    choice = choose_for(problem, limits_of(device), kernels)
     return choice.kernel.load(), choice.configuration
 
 

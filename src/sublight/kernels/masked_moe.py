@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sublight.errors import KernelError
 from sublight.kernels.contract import TensorSpec, check
-from sublight.kernels.masked import grouped_gemm_nt_masked, require_gpu
+from sublight.kernels.masked import grouped_gemm_nt_masked, runner
+from sublight.kernels.problem import GroupedQuantiseProblem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +29,7 @@ def scaled_fp4_grouped_quantize(
         a: [l, m, k], bf16 or fp16, k a multiple of 16.
         mask: [l] int32, rows of each group that count.
         a_global_sf: [l] fp32, 2688/amax.
-        backend: "reference"; kernels are not there yet for any GPU.
+        backend: a kernel by name; "reference" is plain torch. Left out, the catalogue's kernel for this GPU is taken.
 
     Returns:
         Codes (m, k/2, l) of memory (l, m, k/2), and scales (32, 4, rm, 4, rk, l) of memory (l, rm, rk, 32, 4, 4).
@@ -36,12 +37,7 @@ def scaled_fp4_grouped_quantize(
     Raises:
         KernelError: tensors that do not fit, or no kernel.
     """
-    call = "scaled_fp4_grouped_quantize"
-    _check_quantiser(call, a, mask, a_global_sf, "k")
-    _require_reference(call, a, backend)
-    from sublight.kernels.masked_reference import quantise_groups
-
-    return quantise_groups(a, mask, a_global_sf)
+    return _quantised("scaled_fp4_grouped_quantize", a, mask, a_global_sf, backend, silu=False)
 
 
 def silu_and_mul_scaled_nvfp4_experts_quantize(
@@ -52,12 +48,7 @@ def silu_and_mul_scaled_nvfp4_experts_quantize(
     Args:
         a: [l, m, 2 * k]: gate in the first half, up in the second.
     """
-    call = "silu_and_mul_scaled_nvfp4_experts_quantize"
-    _check_quantiser(call, a, mask, a_global_sf, "2*k")
-    _require_reference(call, a, backend)
-    from sublight.kernels.masked_reference import quantise_groups, silu_and_multiply
-
-    return quantise_groups(silu_and_multiply(a), mask, a_global_sf)
+    return _quantised("silu_and_mul_scaled_nvfp4_experts_quantize", a, mask, a_global_sf, backend, silu=True)
 
 
 def moe_masked(
@@ -139,11 +130,13 @@ def _product(
     return out
 
 
-def _check_quantiser(call: str, a: "Tensor", mask: "Tensor", a_global_sf: "Tensor", columns: str) -> None:
+def _quantised(
+    call: str, a: "Tensor", mask: "Tensor", a_global_sf: "Tensor", backend: str | None, *, silu: bool
+) -> "tuple[Tensor, Tensor]":
     sizes = check(
         call,
         [
-            TensorSpec("a", ("l", "m", columns), _HALVES, (0, 1, 2)),
+            TensorSpec("a", ("l", "m", "2*k" if silu else "k"), _HALVES, (0, 1, 2)),
             TensorSpec("mask", ("l",), ("int32",), (0,)),
             TensorSpec("a_global_sf", ("l",), ("float32",), (0,)),
         ],
@@ -151,14 +144,12 @@ def _check_quantiser(call: str, a: "Tensor", mask: "Tensor", a_global_sf: "Tenso
     )
     if sizes["k"] % 16:
         raise KernelError(f"{call}: dimension k", f"{sizes['k']} is no multiple of 16", "whole groups of 16 values")
-
-
-def _require_reference(call: str, a: "Tensor", backend: str | None) -> None:
-    if backend == "reference":
-        return
-    require_gpu(call, a.device.type)
-    found = f"no kernel of it is built for any GPU{'' if backend is None else f', {backend!r} included'}"
-    raise KernelError(call, found, "backend='reference', or activations that FlashInfer quantised")
+    problem = GroupedQuantiseProblem(
+        m=sizes["m"], k=sizes["k"], num_groups=sizes["l"], in_dtype=str(a.dtype).removeprefix("torch."), silu=silu
+    )
+    run, configuration = runner(call, problem, a.device, backend)
+    result: tuple[Tensor, Tensor] = run(problem, a, mask, a_global_sf, configuration)
+    return result
 
 
 def _check_layer(

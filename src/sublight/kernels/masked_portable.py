@@ -1,7 +1,7 @@
-"""The masked grouped GEMM in Triton as the catalogue sees it: declarations, configurations, launches.
+"""The masked grouped GEMM and its quantiser in Triton as the catalogue sees them: declarations, numbers, launches.
 
-Both were compiled for every target named here, and neither has been run on a GPU: "compiled, not run" until somebody
-does. On a CPU, Triton's interpreter runs the decoded one, and its results are the oracle's.
+All were compiled for every target named here, and none has been run on a GPU: "compiled, not run" until somebody does.
+On a CPU, Triton's interpreter runs the decoded product and the quantiser, and their results are the oracle's.
 
 This module imports neither torch nor triton until something is launched.
 """
@@ -11,17 +11,19 @@ from typing import Any
 
 from sublight.kernels.catalogue import COMPILED, Kernel, Limits
 from sublight.kernels.masked_call import GemmCall
-from sublight.kernels.problem import Problem
+from sublight.kernels.problem import GroupedQuantiseProblem, Problem
 from sublight.kernels.shared_memory import Tile, deepest_stages
 
 _HERE = "sublight.kernels.masked_portable"
+_TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
 _RESULTS = ("bfloat16", "float16", "float32")
 _BLOCK_K = 128
+_BLOCKS = 64
 
 DECODED = Kernel(
     name="masked-triton",
     op="grouped_gemm_nt_masked",
-    statuses=dict.fromkeys(("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"), COMPILED),
+    statuses=dict.fromkeys(_TARGETS, COMPILED),
     traits={"operands": ("nvfp4",), "out_dtype": _RESULTS, "signals": ("no",), "sm_limit": ("no",)},
     loader=f"{_HERE}:run_decoded",
     configure=f"{_HERE}:configure_decoded",
@@ -34,6 +36,15 @@ NATIVE = Kernel(
     priority=1,
     loader=f"{_HERE}:run_native",
     configure=f"{_HERE}:configure_native",
+)
+
+QUANTISE = Kernel(
+    name="quantise-triton",
+    op="grouped_quantise",
+    statuses=dict.fromkeys(_TARGETS, COMPILED),
+    traits={"in_dtype": ("bfloat16", "float16"), "silu": ("yes", "no")},
+    steps={"k": 16},
+    loader=f"{_HERE}:run_quantise",
 )
 
 
@@ -88,6 +99,28 @@ def run_native(call: GemmCall) -> None:
     # Triton knows E4M3 scales by their type, and takes E8M0 as bytes.
     kind = torch.float8_e4m3fn if call.problem.operands == "nvfp4" else torch.uint8
     _launch(native_product, call, (call.lhs_scale.view(kind), call.rhs_scale.view(kind)), {"VEC": call.sf_vec_size})
+
+
+def run_quantise(
+    problem: GroupedQuantiseProblem,
+    values: Any,
+    mask: Any,
+    global_scale: Any,
+    configuration: Mapping[str, int],  # noqa: ARG001 - what every quantiser is called with
+) -> tuple[Any, Any]:
+    """Codes (m, k/2, l) and scales (32, 4, rm, 4, rk, l), on the current stream; zeros where no row counts."""
+    import torch
+
+    from sublight.kernels.quantise_triton import quantise_groups
+
+    groups, m, k = problem.num_groups, problem.m, problem.k
+    high, wide = -(-m // 128), -(-k // 64)
+    codes = torch.zeros(groups, m, k // 2, dtype=torch.uint8, device=values.device)
+    scales = torch.zeros(groups, high, wide, 32, 4, 4, dtype=torch.uint8, device=values.device)
+    quantise_groups[(m, -(-k // (16 * _BLOCKS)), groups)](
+        values, mask, global_scale, codes, scales, m, k, high, wide, SILU=problem.silu, BLOCKS=_BLOCKS, num_warps=4
+    )
+    return codes.permute(1, 2, 0), scales.view(torch.float8_e4m3fn).permute(3, 4, 1, 5, 2, 0)
 
 
 def _launch(kernel: Any, call: GemmCall, scales: tuple[Any, Any], constants: Mapping[str, int]) -> None:

@@ -1,5 +1,7 @@
 """The masked grouped GEMM and its two quantisers in plain torch, on any device: what kernels are held against."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
@@ -11,6 +13,7 @@ from sublight.kernels.numerics.minifloat import from_e2m1, from_e8m0, unpack
 from sublight.kernels.numerics.quantised import GlobalScale
 from sublight.kernels.numerics.scales import require_sound
 from sublight.kernels.numerics.swizzle import from_masked, to_masked
+from sublight.kernels.problem import GroupedQuantiseProblem
 from sublight.kernels.reference import exact_products
 
 
@@ -80,6 +83,17 @@ def quantise_groups(values: Tensor, mask: Tensor, global_scale: Tensor) -> tuple
     above = GlobalScale(global_scale.reshape(-1, 1), is_divisor=True)
     matrix = NVFP4.quantise_activations(clean, above)
     return matrix.codes.permute(1, 2, 0), to_masked(matrix.scales)
+
+
+def quantise(
+    problem: GroupedQuantiseProblem,
+    values: Tensor,
+    mask: Tensor,
+    global_scale: Tensor,
+    configuration: Mapping[str, int],  # noqa: ARG001 - what every quantiser is called with
+) -> tuple[Tensor, Tensor]:
+    """`quantise_groups` of the input, or of what the activation makes of it."""
+    return quantise_groups(silu_and_multiply(values) if problem.silu else values, mask, global_scale)
 
 
 def silu_and_multiply(gate_up: Tensor) -> Tensor:

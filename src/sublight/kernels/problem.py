@@ -222,6 +222,35 @@ class GroupedGemmProblem(msgspec.Struct, frozen=True, kw_only=True):
         return f"{sizes} of {self.operands} to {self.out_dtype}"
 
 
+class GroupedQuantiseProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """Activations of `num_groups` experts to NVFP4 as the masked GEMM reads them, each group under its own scale.
+
+    Attributes:
+        m: rows that each group has room for.
+        k: channels of the result.
+        in_dtype: torch's name of the input's type.
+        silu: the input has gate and up, and silu(gate) * up is quantised.
+    """
+
+    op: ClassVar[str] = "grouped_quantise"
+
+    m: int
+    k: int
+    num_groups: int
+    in_dtype: str
+    silu: bool
+
+    def dimensions(self) -> dict[str, int]:
+        return {"m": self.m, "k": self.k, "num_groups": self.num_groups}
+
+    def traits(self) -> dict[str, str]:
+        return {"in_dtype": self.in_dtype, "silu": _yes(self.silu)}
+
+    def __str__(self) -> str:
+        what = "silu(gate) * up" if self.silu else "activations"
+        return f"{what} of {self.num_groups} x [{self.m}, {self.k}] in {self.in_dtype}"
+
+
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
