@@ -81,14 +81,22 @@ def _check_use(job: str, given: dict[str, Any]) -> None:
 
 
 def _analysed(path: str, plan: Any, step: int | None, device: int | None, power: str | None, tp: int) -> Any:
-    from sublight.gap.healthy import healthy_all_reduce
     from sublight.trace.analysis import analyse
     from sublight.trace.read import read_trace
 
     cards = _power_log(power)
     trace = read_trace(path, operators=False)
-    published = healthy_all_reduce(trace, tp if tp > 1 else 0)
+    published = _published(trace, tp if tp > 1 else 0)
     return analyse(trace, plan, step=step, device=device, power=cards, published=published)
+
+
+def _published(trace: Any, ranks: int) -> Any:
+    """What an all-reduce should take. The catalogue is not opened for a trace that has none."""
+    if not any("reduce" in name.lower() for name in trace.gpu.names):
+        return None
+    from sublight.gap.healthy import healthy_all_reduce
+
+    return healthy_all_reduce(trace, ranks)
 
 
 def _power_log(path: str | None) -> Any:
@@ -111,7 +119,6 @@ def _compared(files: tuple[str, ...], plan: Any) -> Any:
 
 
 def _skew(files: tuple[str, ...], power: str | None) -> Any:
-    from sublight.gap.healthy import healthy_all_reduce
     from sublight.trace.ranks import read_ranks
     from sublight.trace.skew import find_skew
 
@@ -120,7 +127,7 @@ def _skew(files: tuple[str, ...], power: str | None) -> Any:
     for left in found.left_out:
         click.echo(f"left out: {left.path}: {left.reason}", err=True)
     first = found.ranks[0].trace
-    return find_skew(found, power=cards, published=healthy_all_reduce(first, first.world_size or len(found.ranks)))
+    return find_skew(found, power=cards, published=_published(first, first.world_size or len(found.ranks)))
 
 
 def _write_slice(files: tuple[str, ...], number: int, out: Path, device: int | None) -> None:
