@@ -120,6 +120,8 @@ def known(value: Value) -> bool:
 
 
 def equal(left: Value, right: Value) -> bool | None:
+    if type(left) is str and type(right) is str:  # nine of ten comparisons, in long lists of names
+        return left == right
     if isinstance(left, Choice) or isinstance(right, Choice):
         return agreed(equal(a, b) for a in options(left) for b in options(right))
     left, right = plain(left), plain(right)
@@ -229,6 +231,13 @@ def contains(container: Value, item: Value) -> bool | None:
         return None
     if isinstance(container, range):
         return item in container if isinstance(item, int) else None
+    if isinstance(item, (str, int)) and not isinstance(container, dict):
+        if item in container:
+            return True
+        container = [candidate for candidate in container if candidate.__class__ not in _SIMPLE]
+    elif isinstance(item, str) and isinstance(container, dict) and item in container:
+        held = container[item]
+        return None if isinstance(held, Choice) and MISSING in held.options else held is not MISSING
     answers: set[bool | None] = set()
     for candidate in container:
         if candidate is MANY:
