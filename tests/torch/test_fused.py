@@ -91,6 +91,11 @@ def test_what_does_not_fit_in_a_call(change: dict[str, Any], found: str) -> None
         layer(normal(4, 64).bfloat16(), ids, weights)
 
 
+def test_the_reference_keeps_no_copy_of_the_weights_elsewhere() -> None:
+    with pytest.raises(KernelError, match="its weights are on cpu, and calls on meta"):
+        FusedMoe(EXPERTS, tokens=1, top_k=1, device="meta", backend="reference")
+
+
 def test_a_cpu_needs_the_reference_named() -> None:
     with pytest.raises(KernelError, match=r"a layer of experts: its tensors are on cpu.*backend='reference'"):
         FusedMoe(EXPERTS, tokens=1, top_k=1)
@@ -115,7 +120,7 @@ def twice(problem: Any, limits: Limits) -> dict[str, int]:
 
 
 def test_the_kernel_that_was_chosen_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sublight.kernels import device, fused, heuristics
+    from sublight.kernels import device, dispatch, heuristics
     from sublight.kernels.decode import DECODE
 
     own = Kernel(
@@ -126,7 +131,7 @@ def test_the_kernel_that_was_chosen_is_the_one_that_runs(monkeypatch: pytest.Mon
         loader=f"{__name__}:prepare",
         configure=f"{__name__}:twice",
     )
-    monkeypatch.setattr(fused, "require_gpu", lambda call, kind: None)
+    monkeypatch.setattr(dispatch, "require_gpu", lambda call, kind: None)
     monkeypatch.setattr(
         device, "limits_of", lambda where: Limits(target="sm_90", shared_memory_bytes=232448, sm_count=132)
     )

@@ -14,7 +14,6 @@ from sublight.errors import KernelError, UnknownNameError
 from sublight.kernels import grouped_gemm_nt_masked
 from sublight.kernels.agreement import check_padding, require_agreement, sweep, sweep_tokens
 from sublight.kernels.catalogue import Limits
-from sublight.kernels.masked import runner
 from sublight.kernels.masked_call import LATER, checked_call
 from sublight.kernels.numerics.formats import NVFP4
 from sublight.kernels.numerics.swizzle import swizzle, to_masked
@@ -242,17 +241,17 @@ def test_tensors_on_a_cpu_need_the_reference_named() -> None:
 
 
 def test_a_gpu_without_a_kernel_is_refused_with_the_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sublight.kernels import device, masked
+    from sublight.kernels import device, dispatch
 
     arguments = call()
     arguments.pop("backend")
     known = checked_call(**arguments, dst_signals=None, sm_count=None, options={})
-    monkeypatch.setattr(masked, "require_gpu", lambda call, kind: None)
+    monkeypatch.setattr(dispatch, "require_gpu", lambda call, kind: None)
     monkeypatch.setattr(device, "limits_of", lambda where: Limits(target="sm_75"))
     with pytest.raises(
         KernelError, match=r"2 products \[4, 64\] x \[16, 64\] of nvfp4 to bfloat16 on sm_75: none fits"
     ):
-        runner("call", known.problem, known.lhs.device, None)
+        dispatch.dispatch("call", known.problem, known.lhs.device, None)
 
 
 def test_the_sweep_over_rows() -> None:

@@ -11,9 +11,8 @@ on any device. Nothing falls back to anything else. This module imports no torch
 from typing import TYPE_CHECKING
 
 from sublight.errors import KernelError
-from sublight.kernels.catalogue import kernel_named
 from sublight.kernels.contract import TensorSpec, check, check_moe
-from sublight.kernels.masked import require_gpu
+from sublight.kernels.dispatch import dispatch
 from sublight.kernels.problem import MoeProblem
 
 if TYPE_CHECKING:
@@ -63,22 +62,9 @@ class FusedMoe:
 
         self.problem = problem_of(experts, tokens, top_k, expert_ranks)
         self.device = torch.empty(0, device=device or _codes(experts.w13).device).device
-        if backend == "reference":
-            from sublight.kernels.reference import layer
-
-            self._run = layer(experts)
-            self.reason = "reference (asked for by name)"
-            return
-        if backend is not None:
-            kernel_named(backend)
-        require_gpu(_CALL, self.device.type)
-        from sublight.kernels.device import limits_of
-        from sublight.kernels.heuristics import choose_for
-
-        kernels = None if backend is None else [kernel_named(backend)]
-        choice = choose_for(self.problem, limits_of(self.device), kernels)
-        self.reason = choice.reason
-        self._run = choice.kernel.load()(self.problem, experts, self.device, choice.configuration)
+        kernel = dispatch(_CALL, self.problem, self.device, backend)
+        self.reason = kernel.reason
+        self._run = kernel.run(self.problem, experts, self.device, kernel.configuration)
 
     def __call__(self, x: "Tensor", ids: "Tensor", weights: "Tensor", out: "Tensor | None" = None) -> "Tensor":
         """The weighted sum over each token's experts, [tokens, hidden] in the type of `x`; written to `out` if given.

@@ -21,18 +21,14 @@ documentation writes it. Rows of out from masked_m on are not specified: here th
 Nothing in this module imports torch, so that it can be imported where there is none.
 """
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sublight.errors import KernelError
-from sublight.kernels.catalogue import kernel_named, load
+from sublight.kernels.dispatch import dispatch
 from sublight.kernels.masked_call import CALL, checked_call
-from sublight.kernels.problem import Problem
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -80,40 +76,6 @@ def grouped_gemm_nt_masked(
         sm_count=sm_count,
         options=kwargs,
     )
-    run, configuration = runner(CALL, call.problem, call.lhs.device, backend)
-    run(msgspec.structs.replace(call, configuration=configuration))
+    kernel = dispatch(CALL, call.problem, call.lhs.device, backend)
+    kernel.run(msgspec.structs.replace(call, configuration=kernel.configuration))
     return out
-
-
-# What computes each operation on any device: plain torch, slow and exact.
-REFERENCES = {
-    "grouped_gemm_nt_masked": "sublight.kernels.masked_reference:grouped_gemm",
-    "grouped_quantise": "sublight.kernels.masked_reference:quantise",
-}
-
-
-def runner(
-    call: str, problem: Problem, device: "torch.device", backend: str | None
-) -> tuple[Callable[..., Any], Mapping[str, int]]:
-    """What runs a problem on this device, and the numbers it is configured with.
-
-    Raises:
-        KernelError: tensors on a CPU without the reference named, or no kernel for this GPU, with every reason.
-        UnknownNameError: a backend that is no kernel.
-    """
-    if backend == "reference":
-        return load(REFERENCES[problem.op]), {}
-    kernels = None if backend is None else [kernel_named(backend)]
-    require_gpu(call, device.type)
-    from sublight.kernels.device import limits_of
-    from sublight.kernels.heuristics import choose_for
-
-    choice = choose_for(problem, limits_of(device), kernels)
-    return choice.kernel.load(), choice.configuration
-
-
-def require_gpu(call: str, device_type: str) -> None:
-    """Raises KernelError for tensors on a CPU or anything else that no kernel here runs on."""
-    if device_type != "cuda":
-        found = f"its tensors are on {device_type}, and kernels run on CUDA GPUs"
-        raise KernelError(call, found, "backend='reference', which is plain torch: slow and exact")

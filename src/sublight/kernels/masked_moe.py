@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sublight.errors import KernelError
 from sublight.kernels.contract import TensorSpec, check
-from sublight.kernels.masked import grouped_gemm_nt_masked, runner
+from sublight.kernels.dispatch import dispatch
+from sublight.kernels.masked import grouped_gemm_nt_masked
 from sublight.kernels.problem import GroupedQuantiseProblem
 
 if TYPE_CHECKING:
@@ -147,8 +148,8 @@ def _quantised(
     problem = GroupedQuantiseProblem(
         m=sizes["m"], k=sizes["k"], num_groups=sizes["l"], in_dtype=str(a.dtype).removeprefix("torch."), silu=silu
     )
-    run, configuration = runner(call, problem, a.device, backend)
-    result: tuple[Tensor, Tensor] = run(problem, a, mask, a_global_sf, configuration)
+    kernel = dispatch(call, problem, a.device, backend)
+    result: tuple[Tensor, Tensor] = kernel.run(problem, a, mask, a_global_sf, kernel.configuration)
     return result
 
 

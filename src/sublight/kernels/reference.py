@@ -5,7 +5,7 @@ kernel's own arithmetic and nothing of the quantisation. Weights are dequantised
 fp32 would not fit beside the layer.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from sublight.kernels.activations import activate
 from sublight.kernels.numerics.formats import NVFP4
 from sublight.kernels.numerics.gate_up import Order
 from sublight.kernels.numerics.quantised import GlobalScale, Quantised
-from sublight.kernels.problem import Activation
+from sublight.kernels.problem import Activation, MoeProblem
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +102,20 @@ def moe_forward(
     return out
 
 
-def layer(experts: Experts) -> Callable[[Tensor, Tensor, Tensor, Tensor], None]:
-    """The oracle as a prepared layer: (x, ids, weights, out), rounded once at the end."""
+def prepare(
+    problem: MoeProblem,  # noqa: ARG001 - what every layer is prepared with; so below
+    experts: Experts,
+    device: torch.device,
+    configuration: Mapping[str, int],  # noqa: ARG001
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], None]:
+    """The oracle as a prepared layer: (x, ids, weights, out), rounded once at the end.
+
+    Raises:
+        KernelError: weights on another device; the oracle keeps no copy of its own.
+    """
+    held = experts.w13.codes.device if isinstance(experts.w13, Quantised) else experts.w13.device
+    if held != device:
+        raise KernelError("the reference layer", f"its weights are on {held}, and calls on {device}", "one device")
 
     def run(x: Tensor, ids: Tensor, weights: Tensor, out: Tensor) -> None:
         out.copy_(moe_forward(x, ids, weights, experts))
