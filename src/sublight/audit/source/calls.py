@@ -3,10 +3,11 @@
 import ast
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublight.audit.source import objects, operators, parts, stdlib
 from sublight.audit.source.machine import Ended, Machine, Raising
+from sublight.audit.source.tree import Module
 from sublight.audit.source.values import (
     MANY,
     MISSING,
@@ -171,7 +172,7 @@ def function(
         return machine.kept[told][0]
     inner = Scope(callee.module, callee.outer)
     inner.function = callee
-    inner.globals_ = _globals(callee.node)
+    inner.globals_ = traits(callee.node, callee.module.module).globals_
     _bind(machine, callee, inner, arguments, keywords)
     value = _enter(machine, callee, inner)
     if told is not None and not machine.conditions:
@@ -197,7 +198,7 @@ def _enter(machine: Machine, callee: Function, inner: Scope) -> Value:
     node = callee.node
     if isinstance(node, ast.Lambda):
         return _inside(machine, callee, lambda: Ended("return", machine.value(node.body, inner)))
-    if _yields(node):
+    if traits(node, callee.module.module).yields:
         inner.yields = []
         _inside(machine, callee, lambda: machine.block(node.body, inner))
         return inner.yields
@@ -227,14 +228,29 @@ def _inside(machine: Machine, callee: Function, walk: Callable[[], Ended | None]
     return one_of([*own, *values])
 
 
-@lru_cache(maxsize=4096)
-def _globals(node: ast.AST) -> frozenset[str]:
-    return frozenset(name for inner in own_nodes(node) if isinstance(inner, ast.Global) for name in inner.names)
+class Traits(NamedTuple):
+    """What a function's body says of its names."""
+
+    globals_: frozenset[str]
+    nonlocals: frozenset[str]
+    yields: bool
 
 
-@lru_cache(maxsize=4096)
-def _yields(node: ast.AST) -> bool:
-    return any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in own_nodes(node))
+_PLAIN = Traits(frozenset(), frozenset(), False)
+
+
+@lru_cache(maxsize=8192)
+def traits(callee: ast.AST, module: Module) -> Traits:
+    """Names declared global or nonlocal, and whether it is a generator. Most functions have nothing of the kind."""
+    text = "\n".join(module.lines[getattr(callee, "lineno", 1) - 1 : getattr(callee, "end_lineno", 0)])
+    if "global " not in text and "nonlocal " not in text and "yield" not in text:
+        return _PLAIN
+    nodes = own_nodes(callee)
+    return Traits(
+        frozenset(name for inner in nodes if isinstance(inner, ast.Global) for name in inner.names),
+        frozenset(name for inner in nodes if isinstance(inner, ast.Nonlocal) for name in inner.names),
+        any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in nodes),
+    )
 
 
 def own_nodes(node: ast.AST) -> list[ast.AST]:

@@ -31,6 +31,10 @@ def constant(_machine: Machine, node: ast.Constant, _scope: Scope) -> Value:
 
 
 def name(machine: Machine, node: ast.Name, scope: Scope) -> Value:
+    if scope.function is not None and not scope.globals_:  # by far the most common: a local
+        local = scope.names.get(node.id, MISSING)
+        if local is not MISSING and not isinstance(local, (Lazy, Choice)):
+            return local
     found = find(machine, node.id, scope)
     if found is MISSING:
         if node.id in machine.builtins:

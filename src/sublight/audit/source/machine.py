@@ -79,6 +79,7 @@ class Machine(ABC):
         self.kept: dict[tuple[object, ...], tuple[Value, Value]] = {}  # answers of cached functions
         self.resolving: set[tuple[str, str]] = set()  # imported names being looked up
         self.steps = 0
+        self._most = facts.steps_at_most
         self._expressions = expressions
         self._statements = statements
 
@@ -110,9 +111,9 @@ class Machine(ABC):
 
     def value(self, node: ast.expr, scope: Scope) -> Value:
         self.steps += 1
-        if self.steps > self.facts.steps_at_most:
-            raise OutOfSteps(f"more than {self.facts.steps_at_most} steps")
-        walk = self._expressions.get(type(node))
+        if self.steps > self._most:
+            raise OutOfSteps(f"more than {self._most} steps")
+        walk = self._expressions.get(node.__class__)
         if walk is None:
             return Unknown(f"{type(node).__name__} is not read")
         return walk(self, node, scope)
@@ -120,7 +121,7 @@ class Machine(ABC):
     def block(self, body: list[ast.stmt], scope: Scope) -> Ended | None:
         for node in body:
             self.steps += 1
-            walk = self._statements.get(type(node))
+            walk = self._statements.get(node.__class__)
             if walk is None:
                 self.note("not followed", scope.module.module, node, value=f"{type(node).__name__} is not read")
                 continue
@@ -139,7 +140,8 @@ class Machine(ABC):
         value: Value = None,
     ) -> Event:
         function = self.active[-1].dotted if self.active else ""
-        event = Event(kind, module, node, tuple(self.conditions), len(self.active), function, name, outcome, value)
+        conditions = tuple(self.conditions) if self.conditions else ()
+        event = Event(kind, module, node, conditions, len(self.active), function, name, outcome, value)
         self.events.append(event)
         return event
 

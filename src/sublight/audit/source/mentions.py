@@ -10,6 +10,10 @@ from functools import lru_cache
 
 from sublight.audit.source.tree import Module, Sources
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_IMPORT = re.compile(r"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+_NOISE = re.compile(r"#[^\n]*|[()\\]")
+
 
 class Mentions:
     """Asks of functions whether they can have to do with any of some names."""
@@ -35,11 +39,11 @@ class Mentions:
         if self._pattern.search(text):
             return True
         imports = _imports(self._sources, module)
-        for name in sorted(called):
+        for name in sorted(called & (bodies.keys() | imports.keys())):
             if name in bodies:
                 if name != function and self.may(module, name):
                     return True
-            elif name in imports:
+            else:
                 origin = self._sources.module(imports[name])
                 if origin is not None and self.may(origin, name):
                     return True
@@ -48,33 +52,28 @@ class Mentions:
 
 @lru_cache(maxsize=512)
 def _functions(module: Module) -> dict[str, tuple[str, frozenset[str]]]:
-    """Bare name -> text and called names, of every function and method; those of one name together."""
+    """Bare name -> text and the words in it, of every function and method; those of one name together."""
     found: dict[str, tuple[str, frozenset[str]]] = {}
-    for node in ast.walk(module.tree):
+    todo: list[ast.stmt] = list(module.tree.body)
+    while todo:
+        node = todo.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             text = "\n".join(module.lines[node.lineno - 1 : node.end_lineno])
             before = found.get(node.name, ("", frozenset()))
-            found[node.name] = (before[0] + text, before[1] | _called(node))
+            found[node.name] = (before[0] + text, before[1] | frozenset(_WORD.findall(text)))
+        elif isinstance(node, (ast.ClassDef, ast.If, ast.Try)):
+            todo.extend(node.body)
     return found
-
-
-def _called(node: ast.AST) -> frozenset[str]:
-    names = set()
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Attribute):
-            names.add(inner.attr)
-        elif isinstance(inner, ast.Name):
-            names.add(inner.id)
-    return frozenset(names)
 
 
 @lru_cache(maxsize=512)
 def _imports(sources: Sources, module: Module) -> dict[str, str]:
     """Names that a module imports from others of its package, and from where."""
     found: dict[str, str] = {}
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ImportFrom):
-            origin = sources.absolute(module, node.module, node.level)
-            if origin.partition(".")[0] == module.name.partition(".")[0]:
-                found.update((alias.name, origin) for alias in node.names)
+    for match in _IMPORT.finditer(module.text):
+        level = len(match[1]) - len(match[1].lstrip("."))
+        origin = sources.absolute(module, match[1][level:] or None, level)
+        if origin.partition(".")[0] == module.name.partition(".")[0]:
+            names = _NOISE.sub("", match[2]).split(",")
+            found.update((name.split(" as ")[0].strip(), origin) for name in names if name.strip())
     return found

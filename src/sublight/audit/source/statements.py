@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from sublight.audit.source import calls, definitions, objects, operators, parts, stdlib
@@ -99,16 +98,11 @@ def _name(machine: Machine, name: str, value: Value, scope: Scope) -> None:
         scope.module.written[name] = value
         return
     at = scope
-    if scope.function is not None and name in _nonlocals(scope.function.node):
+    if scope.function is not None and name in calls.traits(scope.function.node, scope.module.module).nonlocals:
         while at.outer is not None and (at is scope or name not in at.names):
             at = at.outer
     machine.journal.touch(at.names, outward=at is not scope.module.scope)  # a module's own names are kept otherwise
     at.names[name] = value
-
-
-@lru_cache(maxsize=4096)
-def _nonlocals(node: ast.AST) -> frozenset[str]:
-    return frozenset(n for inner in calls.own_nodes(node) if isinstance(inner, ast.Nonlocal) for n in inner.names)
 
 
 def _unpacked(machine: Machine, target: ast.Tuple | ast.List, value: Value, scope: Scope) -> None:

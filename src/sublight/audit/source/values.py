@@ -125,7 +125,7 @@ class Function:
         qualified: "ModelOptConfig.get_quant_method", the name inside its module.
     """
 
-    __slots__ = ("cached", "kind", "module", "node", "outer", "owner", "qualified")
+    __slots__ = ("cached", "dotted", "kind", "module", "node", "outer", "owner", "qualified")
 
     def __init__(
         self,
@@ -142,10 +142,7 @@ class Function:
         self.owner = owner
         self.kind = "plain"
         self.cached = False  # its answers are kept (`lru_cache`)
-
-    @property
-    def dotted(self) -> str:
-        return f"{self.module.name}.{self.qualified}"
+        self.dotted = f"{module.module.name}.{qualified}"
 
     @property
     def where(self) -> str:
@@ -336,6 +333,9 @@ def options(value: Value) -> tuple[Value, ...]:
 def one_of(values: Iterable[Value]) -> Value:
     """The value that is any of these: itself if they are all one, unknown if they are too many."""
     found: list[Value] = []
+    values = list(values)
+    if len(values) == 1:
+        return values[0]
     for value in values:
         for option in options(value):
             if isinstance(option, Unknown) and any(isinstance(kept, Unknown) for kept in found):

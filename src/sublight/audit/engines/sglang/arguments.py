@@ -14,6 +14,13 @@ from sublight.audit.source.values import MISSING, Class, Function, Instance, Unk
 from sublight.audit.target import Target
 
 SERVER_ARGS = "sglang.srt.server_args.ServerArgs"
+# Every server loads these, and with them what they register, before it chooses anything.
+_LOADED_AT_START = (
+    "sglang.srt.layers.moe.ep_moe.layer",
+    "sglang.srt.layers.moe.fused_moe_triton.layer",
+    "sglang.srt.layers.quantization",
+    "sglang.srt.layers.attention.attention_registry",
+)
 _SETTLE = ("resolve_once", "resolve")  # methods that settle the arguments, where the constructor does not
 
 
@@ -52,6 +59,8 @@ class Launch:
                     found.written.clear()
                     found.written.update(written.get(name, {}))
             self.walk.environment = dict(self.walk.facts.environment)
+            for name in _LOADED_AT_START:
+                self.walk.name(name)
             self.start = self.walk.checkpoint()
 
     def settle(self, options: Mapping[str, Any]) -> Settled:
