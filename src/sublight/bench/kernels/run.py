@@ -159,7 +159,8 @@ class _Listener:
         self.now = Began("", 0, "starting again")
 
     def record(self, model: Model, layout: Layout, load: str) -> KernelBench:
-        if self.machine is None or (self.done is None and not self.shapes):
+        lost = any(self.lost_at.values())
+        if self.machine is None or not (lost or any(s.results for s in self.shapes.values())):
             reasons = "; ".join(f"{name}: {why}" for name, why in self.absent.items())
             raise BenchError(
                 f"measuring kernels of {model.name}", f"none can run: {reasons}", "another model or --peers"
