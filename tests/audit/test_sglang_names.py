@@ -2,7 +2,8 @@
 
 import pytest
 
-from sublight.audit.engines.sglang import SGLANG
+from sublight.audit.engines.sglang import SGLANG, moe
+from sublight.audit.engines.sglang.arguments import launch
 from sublight.audit.ladder import Answer
 from tests.audit.reading import edited, without
 from tests.audit.test_sglang_moe import target
@@ -112,3 +113,26 @@ def test_fp4_products(requirement: str, capability: tuple[int, int], name: str, 
     found = SGLANG.route(read, names[name], target(capability))
     assert (found.answer, found.destination) == (Answer.PASS, "flashinfer.mm_fp4")
     assert f'backend="{backend}"' in found.why
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type", "capability", "made"),
+    [
+        ("Qwen3MoeForCausalLM", "qwen3_moe", (9, 0), "FlashAttentionBackend"),
+        ("Qwen3MoeForCausalLM", "qwen3_moe", (10, 0), "TRTLLMHAAttnBackend"),
+        ("Qwen3MoeForCausalLM", "qwen3_moe", (12, 0), "FlashInferAttnBackend"),
+        ("DeepseekV3ForCausalLM", "deepseek_v3", (10, 0), "TRTLLMMLABackend"),
+        ("DeepseekV3ForCausalLM", "deepseek_v3", (12, 0), "TritonAttnBackend"),
+        ("GlmMoeDsaForCausalLM", "glm_moe_dsa", (10, 0), "NativeSparseAttnBackend"),
+    ],
+)
+def test_attention_that_059_chooses(architecture: str, model_type: str, capability: tuple[int, int], made: str) -> None:
+    asked = target(capability, architecture=architecture, model_type=model_type)
+    found = SGLANG.auto(sources("sglang==0.5.9"), "attention", asked)
+    assert (found.answer, found.destination.rpartition(".")[2]) == (Answer.PASS, made)
+
+
+def test_pairs_that_059_registers() -> None:
+    walk = launch(sources("sglang==0.5.9"), target((12, 0)), moe.OPTIONS).walk
+    pool = walk.name("sglang.srt.layers.moe.moe_runner.base.FusedOpPool._fused_funcs")
+    assert set(pool) == {("none", "flashinfer_trtllm"), ("none", "marlin"), ("none", "triton")}

@@ -10,7 +10,7 @@ from sublight.audit.engines.sglang import checkpoint
 from sublight.audit.engines.sglang.facts import PATH, facts
 from sublight.audit.source.evaluate import Checkpoint, Evaluator, Outcome
 from sublight.audit.source.tree import Sources
-from sublight.audit.source.values import MISSING, Class, Function, Instance, Unknown, Value
+from sublight.audit.source.values import MISSING, Class, Function, Instance, Member, Unknown, Value
 from sublight.audit.target import Target
 
 SERVER_ARGS = "sglang.srt.server_args.ServerArgs"
@@ -21,6 +21,7 @@ _LOADED_AT_START = (
     "sglang.srt.layers.quantization",
     "sglang.srt.layers.attention.attention_registry",
 )
+_MODEL_CONFIG = "sglang.srt.configs.model_config.ModelConfig"
 _SETTLE = ("resolve_once", "resolve")  # methods that settle the arguments, where the constructor does not
 
 
@@ -47,7 +48,11 @@ class Launch:
 
     def __init__(self, sources: Sources, target: Target, options: frozenset[str]) -> None:
         self.target = target
-        self.walk = Evaluator(sources, facts(sources, target, options))
+        self.model = checkpoint.model_config(target)
+        self.walk = Evaluator(sources, facts(sources, target, options, self.model))
+        attention = attention_of(self.walk, self.model)
+        if attention is not MISSING:
+            self.model.attributes["attention_arch"] = attention
         self.cls = self.walk.name(SERVER_ARGS)
         self.start: Checkpoint | None = None
         self.ends: dict[tuple[str, str], str] = {}  # (name, all-to-all) -> where it led
@@ -103,6 +108,24 @@ class Launch:
 
     def _method(self, made: Instance, name: str) -> Value:
         return next((at.names[name] for at in made.cls.line() if name in at.names), None) if made.cls else None
+
+
+def attention_of(walk: Evaluator, model: Instance) -> Value:
+    """What kind of attention the engine takes the model to have, by its own code; MISSING when that is not found.
+
+    It is the method of the engine's model configuration that tells multi-head latent attention by the architecture.
+    """
+    cls = walk.name(_MODEL_CONFIG)
+    for name, method in cls.names.items() if isinstance(cls, Class) else ():
+        if not isinstance(method, Function):
+            continue
+        lines = method.module.module.lines[method.node.lineno - 1 : method.node.end_lineno]
+        if any("self.attention_arch" in line for line in lines):
+            probe = Instance(cls if isinstance(cls, Class) else None, dict(model.attributes), open_=True)
+            walk.call_method(probe, name)
+            found = probe.attributes.get("attention_arch", MISSING)
+            return found if isinstance(found, Member) else MISSING
+    return MISSING
 
 
 def _values(made: Value) -> dict[str, Value]:

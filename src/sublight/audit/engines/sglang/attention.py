@@ -7,10 +7,11 @@ from sublight.audit.engines.sglang.layers import LayerWalk, Lost
 from sublight.audit.ladder import Answer, Proof
 from sublight.audit.source.events import Event
 from sublight.audit.source.tree import Sources
-from sublight.audit.source.values import Choice, Function, Instance, Value, options
+from sublight.audit.source.values import Choice, Function, Instance, Member, Value, options
 from sublight.audit.target import Target
 
 OPTIONS = frozenset(("attention_backend", "prefill_attention_backend", "decode_attention_backend"))
+MODEL = "ModelConfig.from_server_args"
 _REGISTRY = "sglang.srt.layers.attention.attention_registry.ATTENTION_BACKENDS"
 
 
@@ -30,7 +31,11 @@ class AttentionWalk(LayerWalk):
         if not isinstance(maker, Function):
             raise Lost(f"{wanted} is registered by no module that is loaded")
         published = Instance(None, dict(self.values), open_=True)
-        runner = Instance(None, {"server_args": published, "device": "cuda"}, open_=True)
+        known = {"server_args": published, "device": "cuda", "model_config": self.walk.facts.calls[MODEL]}
+        attention = self.walk.facts.calls[MODEL].attributes.get("attention_arch")
+        if isinstance(attention, Member):
+            known["use_mla_backend"] = attention.name == "MLA"
+        runner = Instance(None, known, open_=True)
         self.made = self._step(f"{wanted} is made", self.walk.run(maker, [runner], {}))
 
 

@@ -9,6 +9,9 @@ from typing import Any
 from sublight.audit.source.values import Instance, Unknown
 from sublight.audit.target import Target
 
+# Model types whose configuration has an indexer for sparse attention, by which engines choose its backend.
+_SPARSE = ("_dsa", "deepseek_v32")
+
 
 def quantization(target: Target) -> str | None:
     """The name under which SGLang's registry knows the checkpoint's quantisation; None for an unquantised one."""
@@ -67,8 +70,8 @@ def _tensors(bits: int, strategy: str, kind: str = "float", **more: Any) -> dict
             "group_size": None, "block_structure": None, "actorder": None} | more  # fmt: skip
 
 
-def model_config(target: Target) -> tuple[Instance, Instance]:
-    """The engine's own model configuration and, inside it, the one of the checkpoint."""
+def model_config(target: Target) -> Instance:
+    """The engine's own model configuration with, inside it, the one of the checkpoint."""
     shape = target.shape
     inner: dict[str, Any] = {
         "architectures": [target.architecture] if target.architecture else [],
@@ -76,6 +79,8 @@ def model_config(target: Target) -> tuple[Instance, Instance]:
     }
     if target.method != "none":
         inner["quantization_config"] = configuration(target)
+    if target.model_type.endswith(_SPARSE):
+        inner |= {"index_topk": Unknown("how many tokens attention looks at", solid=True)}
     if shape is not None:
         inner |= {"hidden_size": shape.hidden, "num_experts_per_tok": shape.top_k, "hidden_act": target.activation}
     hf_config = Instance(None, inner)
@@ -90,4 +95,4 @@ def model_config(target: Target) -> tuple[Instance, Instance]:
         "is_fp4_experts": False,
         "dtype": Unknown("the type of activations", solid=True),
     }
-    return Instance(None, known, open_=True), hf_config
+    return Instance(None, known, open_=True)

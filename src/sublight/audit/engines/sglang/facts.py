@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from sublight.audit.engines.sglang import checkpoint
 from sublight.audit.source.facts import Facts
 from sublight.audit.source.mentions import Mentions
 from sublight.audit.source.tree import Sources
-from sublight.audit.source.values import MISSING, External, Function, Unknown
+from sublight.audit.source.values import MISSING, External, Function, Instance, Unknown
 from sublight.audit.target import Target
 
 # The driver and PyTorch are taken to be new enough for the card: checks of CUDA's version pass.
@@ -23,9 +22,9 @@ _GROUPS = ("get_tp_group", "get_moe_ep_group", "get_moe_tp_group", "get_attentio
            "get_pp_group", "get_attn_tp_group")  # fmt: skip
 
 
-def facts(sources: Sources, target: Target, options: frozenset[str]) -> Facts:
+def facts(sources: Sources, target: Target, options: frozenset[str], model: Instance) -> Facts:
     """What is known before the walk: the card, the layout, the checkpoint. `options` are those the walk is about."""
-    model, hf_config = checkpoint.model_config(target)
+    hf_config = model.attributes["hf_config"]
     mentions = Mentions(sources, options)
 
     def skips(function: Function) -> bool:
