@@ -94,6 +94,7 @@ _LABELS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("trtllm",), ("TRT-LLM-gen MoE",)),
     (("cutlass_fused_moe", "flashinfer_cutlass", "flashinfercutlass"), ("TensorRT-LLM CUTLASS MoE",)),
     (("cutedsl", "cute_dsl"), ("FlashInfer CuTe DSL MoE", "TensorRT-LLM CuTe DSL MoE")),
+    (("fused_moe_triton", "fused_moe_kernel"), ("Triton fused MoE",)),
     (("triton_kernel", "matmul_ogs"), ("triton_kernels matmul_ogs",)),
     (("deep_gemm", "deepgemm"), ("DeepGEMM",)),
     (("marlin",), ("Marlin",)),

@@ -8,7 +8,7 @@ from sublight.audit.record import AuditFinding
 
 
 def kernels_of(path: str) -> dict[str, tuple[int, str]]:
-    """Kernels of the experts in one decode step: whose they are -> (calls, the name of one). Raises SublightError."""
+    """Products of the experts in one decode step: whose they are -> (calls, the name of one). Raises SublightError."""
     import gc
 
     from sublight.trace.analysis import analyse
@@ -19,7 +19,7 @@ def kernels_of(path: str) -> dict[str, tuple[int, str]]:
     gc.enable()  # reading makes garbage by the gigabyte
     found: dict[str, tuple[int, str]] = {}
     for kernel in analyse(read_trace(path), None).kernels:
-        if kernel.kind == Kind.MOE_GEMM or kernel.row == "moe.experts":
+        if kernel.kind == Kind.MOE_GEMM:
             calls, name = found.get(kernel.backend, (0, short_name(kernel.name)))
             found[kernel.backend] = (calls + kernel.calls, name)
     return found
