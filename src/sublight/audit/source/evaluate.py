@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sublight.audit.source import calls, containers, expressions, namespaces, objects, statements
+from sublight.audit.source import calls, containers, creating, expressions, namespaces, objects, statements
 from sublight.audit.source.events import Event
 from sublight.audit.source.facts import Facts
 from sublight.audit.source.machine import Machine, OutOfSteps, Raising
@@ -176,7 +176,7 @@ class Evaluator(Machine):
         return value if found is MISSING else found
 
     def fields(self, cls: Class) -> list[tuple[str, Value]]:
-        return calls.defaults(self, cls)
+        return creating.defaults(self, cls)
 
     def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
         statements.store(self, target, value, scope)

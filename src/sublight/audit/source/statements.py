@@ -1,23 +1,19 @@
 """What each kind of statement does."""
 
 import ast
-from collections.abc import Iterable
 from typing import Any
 
-from sublight.audit.source import calls, definitions, objects, operators, parts, stdlib
+from sublight.audit.source import calls, definitions, objects, operators, parts, raising
 from sublight.audit.source.events import shown
 from sublight.audit.source.importing import import_, import_from
-from sublight.audit.source.machine import Ended, Machine, Raising, Statement
+from sublight.audit.source.machine import Ended, Machine, Statement
 from sublight.audit.source.values import (
     MANY,
     MISSING,
     Choice,
-    Class,
     External,
-    Failure,
     Instance,
     Scope,
-    Template,
     Unknown,
     Value,
 )
@@ -251,130 +247,6 @@ def nothing(_machine: Machine, _node: ast.stmt, _scope: Scope) -> Ended | None:
     return None
 
 
-# -- failures -----------------------------------------------------------------------------------------------------
-
-
-def raise_(machine: Machine, node: ast.Raise, scope: Scope) -> Ended | None:
-    if node.exc is None:
-        failure = machine.handled[-1] if machine.handled else Failure(("Exception",), "")
-    else:
-        failure = _failure(machine.value(node.exc, scope), node.exc)
-    machine.note("raise", scope.module.module, node, failure.kind, value=failure)
-    raise Raising(failure)
-
-
-def _failure(value: Value, node: ast.expr) -> Failure:
-    if isinstance(value, Failure):
-        return value
-    if isinstance(value, External):
-        return Failure(stdlib.exception_kinds(value.dotted) or (value.dotted, "Exception"), "")
-    if isinstance(value, Class):
-        return Failure(calls.exception_kinds(value) or (value.dotted, "Exception"), "")
-    return Failure(("Exception",), shown(node))
-
-
-def assert_(machine: Machine, node: ast.Assert, scope: Scope) -> Ended | None:
-    answer = operators.truth(machine.value(node.test, scope))
-    machine.note("assert", scope.module.module, node.test, outcome=answer)
-    if answer is False:
-        message = machine.value(node.msg, scope) if node.msg else f"assert {shown(node.test)}"
-        text = message.text if isinstance(message, Template) else operators.written(message)
-        failure = Failure(("AssertionError", "Exception", "BaseException"), text)
-        machine.note("raise", scope.module.module, node, "AssertionError", value=failure)
-        raise Raising(failure)
-    return None
-
-
-def try_(machine: Machine, node: ast.Try, scope: Scope) -> Ended | None:
-    seen = len(machine.events)
-    known = len(machine.conditions)
-    tries, depth, handled = len(machine.tries), len(machine.active), len(machine.handled)
-    machine.tries.append((scope.module.module, node))
-    try:
-        ended = machine.block(node.body, scope)
-        del machine.tries[tries:]
-        if ended is None:
-            ended = machine.block(node.orelse, scope)
-        _perhaps(machine, node, scope, seen, known)
-    except Raising as raising:
-        del machine.tries[tries:], machine.active[depth:], machine.handled[handled:]
-        handler = _handler(machine, node, raising.failure, scope)
-        if handler is None:
-            machine.block(node.finalbody, scope)
-            raise
-        ended = _handle(machine, handler, raising.failure, scope)
-    last = machine.block(node.finalbody, scope)
-    return last or ended
-
-
-def _handle(machine: Machine, handler: ast.ExceptHandler, failure: Failure, scope: Scope) -> Ended | None:
-    machine.handled.append(failure)
-    if handler.name:
-        _name(machine, handler.name, failure, scope)
-    try:
-        return machine.block(handler.body, scope)
-    finally:
-        machine.handled.pop()
-
-
-def _perhaps(machine: Machine, node: ast.Try, scope: Scope, seen: int, known: int) -> None:
-    """A failure on one side of something unknown inside the body may bring the handler into play."""
-    for event in machine.events[seen:]:
-        if event.kind != "raise" or len(event.conditions) <= known or not isinstance(event.value, Failure):
-            continue
-        failure = event.value
-        handler = _handler(machine, node, failure, scope)
-        if handler is not None:
-            condition = event.conditions[-1].node
-
-            def handle(handler: ast.ExceptHandler = handler, failure: Failure = failure) -> Ended | None:
-                return _handle(machine, handler, failure, scope)
-
-            machine.fork(condition, scope, handle, lambda: None)
-            return
-
-
-def _handler(machine: Machine, node: ast.Try, failure: Failure, scope: Scope) -> ast.ExceptHandler | None:
-    for handler in node.handlers:
-        if handler.type is None:
-            return handler
-        value = machine.value(handler.type, scope)
-        if catches(value if isinstance(value, tuple) else (value,), failure):
-            return handler
-    return None
-
-
-def catches(classes: Iterable[Value], failure: Failure) -> bool:
-    names = {each.dotted.removeprefix("builtins.") for each in classes if isinstance(each, (Class, External))}
-    return bool(names & set(failure.kinds))
-
-
-def with_(machine: Machine, node: ast.With, scope: Scope) -> Ended | None:
-    suppressed: tuple[Value, ...] = ()
-    for item in node.items:
-        call = item.context_expr
-        if isinstance(call, ast.Call) and shown(call.func).endswith("suppress"):
-            suppressed = tuple(machine.value(each, scope) for each in call.args)
-            continue
-        context = machine.value(call, scope)
-        entered = machine.asked(context, "__enter__", [], call, scope)
-        if item.optional_vars is not None:
-            value = Unknown(f"what {shown(call)} gives", solid=True) if entered is MISSING else entered
-            store(machine, item.optional_vars, value, scope)
-    if not suppressed:
-        return machine.block(node.body, scope)
-    tries, depth = len(machine.tries), len(machine.active)
-    machine.tries.append((scope.module.module, node))
-    try:
-        return machine.block(node.body, scope)
-    except Raising as raising:
-        if not catches(suppressed, raising.failure):
-            raise
-        return None
-    finally:
-        del machine.tries[tries:], machine.active[depth:]
-
-
 def match(machine: Machine, node: ast.Match, scope: Scope) -> Ended | None:
     subject = machine.value(node.subject, scope)
     return _cases(machine, subject, node.cases, scope)
@@ -417,7 +289,8 @@ TABLE: dict[type, Statement] = {
     ast.If: if_, ast.Expr: expr, ast.Return: return_, ast.Assign: assign, ast.AnnAssign: annotated,
     ast.AugAssign: augmented, ast.Delete: delete, ast.For: for_, ast.AsyncFor: for_, ast.While: while_,
     ast.Break: break_, ast.Continue: continue_, ast.Pass: nothing, ast.Global: nothing, ast.Nonlocal: nothing,
-    ast.Raise: raise_, ast.Assert: assert_, ast.Try: try_, ast.With: with_, ast.AsyncWith: with_, ast.Match: match,
+    ast.Raise: raising.raise_, ast.Assert: raising.assert_, ast.Try: raising.try_, ast.With: raising.with_,
+    ast.AsyncWith: raising.with_, ast.Match: match,
     ast.Import: import_, ast.ImportFrom: import_from, ast.FunctionDef: definitions.function,
     ast.AsyncFunctionDef: definitions.function, ast.ClassDef: definitions.class_,
 }  # fmt: skip
