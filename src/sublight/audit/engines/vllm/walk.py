@@ -17,7 +17,7 @@ import msgspec
 
 from sublight.audit.engines.base import Need
 from sublight.audit.engines.vllm.formats import SPARSE
-from sublight.audit.source.calls import fields
+from sublight.audit.source.creating import fields
 from sublight.audit.source.evaluate import Evaluator, Outcome
 from sublight.audit.source.events import Event
 from sublight.audit.source.facts import Facts
