@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from sublight.bench.record.kernels import Ceilings, KernelBench, Result, Shape
-from sublight.bench.record.measurement import Agreed, Environment, Measurement, Timing
+from sublight.bench.record.measurement import Agreed, Environment, Measurement, Timing, clock_for
 from sublight.bench.record.ops import OpRow, Part
 from sublight.errors import RecordError
 from sublight.records import decode, encode
@@ -57,6 +57,12 @@ def test_a_graph_is_timed_only_where_a_graph_was_compared() -> None:
     with pytest.raises(ValueError, match="a mode in which nothing was compared: eager"):
         measurement(agreed=agreed(modes=("eager",)))
     assert measurement(agreed=agreed(modes=("eager",)), clock="CUDA events").seconds == 10e-6
+
+
+def test_a_clock_for_each_device() -> None:
+    assert clock_for("cuda") == "CUDA graph replay"
+    assert clock_for("cuda", eager=True) == "CUDA events"
+    assert clock_for("cpu") == clock_for("cpu", eager=True) == "wall clock"
 
 
 def test_a_result_is_a_time_or_a_reason() -> None:

@@ -51,6 +51,9 @@ def _layout_options(function: _Function) -> _Function:
     return function
 
 
+_eager_option = click.option("--eager", is_flag=True, help="Time single launches by CUDA events, not a graph.")
+
+
 @command.command("kernels", context_settings=_HELP)
 @click.argument("model")
 @_layout_options
@@ -58,6 +61,7 @@ def _layout_options(function: _Function) -> _Function:
 @click.option("--sweep", is_flag=True, help="Compare at 1 to 64 and 3*2^k tokens as well, without timing.")
 @click.option("--peers", metavar="LIST", help="Only these kernels and peers, by name.")
 @click.option("--experts", "histogram", metavar="FILE", help="JSON list: how often each expert was chosen.")
+@_eager_option
 @click.option("--time-limit", type=float, default=300.0, metavar="S", help="Silence after which a candidate hangs.")
 @click.option("--budget", type=float, default=2.0, metavar="S", help="Of timing, a candidate and number of tokens.")
 @output_options
@@ -71,6 +75,7 @@ def kernels(
     sweep: bool,
     peers: str | None,
     histogram: str | None,
+    eager: bool,
     time_limit: float,
     budget: float,
     **options: Any,
@@ -97,6 +102,7 @@ def kernels(
         candidates=_names(peers),
         sweep=_sweep(max(counted)) if sweep else (),
         routing=_routing(histogram),
+        eager=eager,
         seed=seed,
         limit_s=time_limit,
         budget_s=budget,
@@ -112,6 +118,7 @@ def kernels(
 @click.option("--batch", default="1", metavar="N", help="Sequences decoded together [default: 1].")
 @click.option("--context", default="1024", metavar="N", help="Tokens each attends to [default: 1024].")
 @click.option("--kv-dtype", default="bf16", metavar="NAME", help="Format of the KV cache.")
+@_eager_option
 @output_options
 def ops(
     model: str,
@@ -123,6 +130,7 @@ def ops(
     batch: str,
     context: str,
     kv_dtype: str,
+    eager: bool,
     **options: Any,
 ) -> None:
     """Every other row of a decode step of MODEL on one rank, by the library that an engine would call.
@@ -131,15 +139,18 @@ def ops(
     sublight bench ops glm-5-nvfp4 --tp 8 --save ops.json
     sublight gap glm-5-nvfp4 --gpus 8xh200 --trace rank0.json.gz --bench ops.json
     """
+    import gc
+
     from sublight.bench.torchless import require_torch
     from sublight.facts.model import read_model
 
     workload = _workload(tp, ep, dp, batch, context, kv_dtype)
     asked = read_model(model)
     require_torch("timing the rows of a step", device)
+    gc.enable()  # weights of one row have to be gone before the next one's are made
     from sublight.bench.ops.run import bench_ops
 
-    emit(bench_ops(asked, workload, device=device, seed=seed, progress=_progress()), options)
+    emit(bench_ops(asked, workload, device=device, seed=seed, eager=eager, progress=_progress()), options)
 
 
 @command.command("comm", context_settings=_HELP)

@@ -19,7 +19,7 @@ from sublight.bench.comm.ways import WAYS, Unavailable, Ways
 from sublight.bench.environment import require_cuda, seen
 from sublight.bench.protocol import StoppingRule, interleave
 from sublight.bench.record.comm import Message, Way
-from sublight.bench.record.measurement import Agreed, ClockName, Environment, Measurement
+from sublight.bench.record.measurement import Agreed, Environment, Measurement, clock_for
 from sublight.errors import BenchError, SublightError
 from sublight.files import write_atomically
 
@@ -79,7 +79,7 @@ def _named(name: str, device: torch.device) -> str:
 
 
 def _way(job: CommJob, send: Send, name: str, made: Ways, device: torch.device, environment: Environment) -> Way:
-    clock: ClockName = "CUDA graph replay" if device.type == "cuda" else "wall clock"
+    clock = clock_for(device.type)
     where = f"{send.operation} of {send.payload_bytes:,} B between {dist.get_world_size()} ranks"
     worst = 0.0
     made.fill()

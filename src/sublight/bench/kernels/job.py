@@ -3,7 +3,7 @@
 import msgspec
 
 from sublight.bench.record.kernels import Ceilings, Checked, Shape
-from sublight.bench.record.measurement import Environment
+from sublight.bench.record.measurement import ClockName, Environment
 from sublight.kernels.problem import MoeProblem
 
 
@@ -16,6 +16,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         sweep: further ones to compare only.
         candidates: by name; "module:attribute" is taken as well, for one that nobody registered.
         counts: how often each expert is chosen; empty is uniform.
+        clock: of the times; its mode has to agree, and both modes are compared whichever it is.
         budget_s: for the rounds of one candidate at one number of tokens.
     """
 
@@ -25,6 +26,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[str, ...]
     device: str
     seed: int
+    clock: ClockName
     counts: tuple[float, ...] = ()
     budget_s: float = 2.0
 

@@ -7,6 +7,7 @@ import msgspec
 from sublight.bench.kernels.job import Began, Compared, Done, Failed, Job, Machine, Measured, Refused, Said
 from sublight.bench.peers import PEERS
 from sublight.bench.record.kernels import Checked, KernelBench, Result, Shape
+from sublight.bench.record.measurement import clock_for
 from sublight.bench.watch import Ended, watch
 from sublight.errors import BenchError, UnknownNameError, UsageError
 from sublight.facts.model import Model
@@ -27,6 +28,7 @@ def bench_kernels(
     candidates: tuple[str, ...] = (),
     sweep: tuple[int, ...] = (),
     routing: Routing | None = None,
+    eager: bool = False,
     seed: int = 0,
     limit_s: float = 300.0,
     budget_s: float = 2.0,
@@ -37,6 +39,7 @@ def bench_kernels(
     Args:
         candidates: by name; all of them where left out.
         sweep: numbers of tokens to compare at without timing.
+        eager: time calls one by one between CUDA events, instead of replays of a graph.
         limit_s: how long a candidate may take between two signs of life, compiling included.
         progress: told what is at work.
 
@@ -56,6 +59,7 @@ def bench_kernels(
         candidates=chosen(candidates, device),
         device=device,
         seed=seed,
+        clock=clock_for(device, eager),
         counts=routing.counts if routing is not None else (),
         budget_s=budget_s,
     )

@@ -20,7 +20,7 @@ from sublight.bench.peers.base import Candidate
 from sublight.bench.peers.own import own_kernels, reference
 from sublight.bench.protocol import StoppingRule, interleave, is_cold, rate_warning
 from sublight.bench.record.kernels import Ceilings, Checked, Result, Shape
-from sublight.bench.record.measurement import ClockName, Environment, Measurement
+from sublight.bench.record.measurement import Environment, Measurement
 from sublight.errors import BenchError, SublightError
 from sublight.facts.workload import Routing
 from sublight.kernels.numerics.formats import BLOCK_FORMATS
@@ -43,10 +43,6 @@ class _Bench:
     say: Callable[[Said], None]
     layers: dict[str, Layer] = field(default_factory=dict)
     candidates: dict[str, Candidate] = field(default_factory=dict)
-
-    @property
-    def clock(self) -> ClockName:
-        return "CUDA graph replay" if self.device.type == "cuda" else "wall clock"
 
     @property
     def modes(self) -> Modes:
@@ -233,7 +229,7 @@ def _ready(
     outs = [torch.empty_like(i.x) for i in inputs]
     calls = [partial(layer, i.x, i.ids, i.weights, out) for i, out in zip(inputs, outs, strict=True)]
     try:
-        made = ready(bench.clock, calls)
+        made = ready(bench.job.clock, calls)
         wrong = check_outputs(made.once, outs, oracle.expected, tolerance_of(bench.candidates[name], problem))
     except SublightError as error:
         return f"{error.asked}: {error.found}"

@@ -301,6 +301,8 @@ def _exact(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _no_product(launch: Launch) -> str:
+    if launch.weight_format == "fp8-block":
+        return "products of FP8 in blocks are not timed: engines call DeepGEMM's"
     return f"torch has no product of {launch.weight_format} weights with bf16 activations"
 
 

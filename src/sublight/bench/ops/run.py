@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
 import torch
 
 from sublight.bench.ceilings import measure_ceilings
@@ -12,9 +13,16 @@ from sublight.bench.ops.plan import Launch, step_launches
 from sublight.bench.ops.products import RING, Missing, Product, make
 from sublight.bench.protocol import StoppingRule, interleave, is_cold, rate_warning, sets_needed
 from sublight.bench.record.kernels import Ceilings
-from sublight.bench.record.measurement import Agreed, ClockName, Environment, Measurement, Mode
+from sublight.bench.record.measurement import (
+    MODE_OF,
+    Agreed,
+    ClockName,
+    Environment,
+    Measurement,
+    clock_for,
+)
 from sublight.bench.record.ops import OpRow, OpsBench, Part
-from sublight.errors import SublightError
+from sublight.errors import BenchError, SublightError
 from sublight.facts.model import Model
 from sublight.facts.workload import Workload, check_fit
 from sublight.kernels.agreement import compare
@@ -32,12 +40,14 @@ def bench_ops(
     *,
     device: str = "cuda",
     seed: int = 0,
+    eager: bool = False,
     budget_s: float = 0.4,
     progress: Callable[[str], None] | None = None,
 ) -> OpsBench:
     """Time the rows of one decode step on one GPU, at the shapes of one rank.
 
     Args:
+        eager: time calls one by one between CUDA events, instead of replays of a graph.
         budget_s: for the rounds of one launch.
         progress: told which row is at work.
 
@@ -53,7 +63,7 @@ def bench_ops(
     say = progress or (lambda _: None)
     say("ceilings of memory")
     ceilings = measure_ceilings(place, environment.l2_bytes)
-    bench = _Bench(place, environment, ceilings, seed, StoppingRule(budget_s=budget_s))
+    bench = _Bench(place, environment, ceilings, seed, clock_for(device, eager), StoppingRule(budget_s=budget_s))
     rows = []
     for plan in step_launches(model, workload):
         say(plan.id)
@@ -73,20 +83,21 @@ def bench_ops(
 
 
 def _with_clocks(first: Environment, last: Environment) -> Environment:
-    import msgspec
-
     return msgspec.structs.replace(first, clocks_mhz=last.clocks_mhz, notes=last.notes)
 
 
 class _Bench:
     def __init__(
-        self, device: torch.device, environment: Environment, ceilings: Ceilings, seed: int, rule: StoppingRule
+        self,
+        device: torch.device,
+        environment: Environment,
+        ceilings: Ceilings,
+        seed: int,
+        clock: ClockName,
+        rule: StoppingRule,
     ) -> None:
-        self.device, self.environment, self.ceilings, self.seed, self.rule = device, environment, ceilings, seed, rule
-
-    @property
-    def clock(self) -> ClockName:
-        return "CUDA graph replay" if self.device.type == "cuda" else "wall clock"
+        self.device, self.environment, self.ceilings = device, environment, ceilings
+        self.seed, self.clock, self.rule = seed, clock, rule
 
     def part(self, launch: Launch, count: int) -> Part:
         """A launch with its time, or why there is none. What fails is an answer about this launch."""
@@ -122,14 +133,10 @@ class _Bench:
         return max(2, min(max(needed, _FEWEST_SETS), _MOST_SETS, int(_MOST_BYTES // max(launch.bytes, 1.0))))
 
     def _measured(self, launch: Launch, product: Product) -> Measurement:
-        worst, runs = 0.0, 0
-        modes: list[Mode] = ["eager"]
-        worst, runs = _agree(partial(product.run, 0), product, [0], worst, runs)
+        worst, runs = _agree(partial(product.run, 0), product, [0], 0.0, 0)
         calls = [partial(product.run, i) for i in range(product.sets)]
         last = list(range(max(0, product.sets - RING), product.sets))
         timed = ready(self.clock, calls)
-        if self.device.type == "cuda":
-            modes.append("graph")
         # The very calls that are timed: the last of them are still in the ring of outputs.
         worst, runs = _agree(timed.once, product, last, worst, runs)
         name = launch.what
@@ -138,7 +145,7 @@ class _Bench:
             relative_error=worst,
             tolerance=product.tolerance,
             against="fp32 arithmetic on the same values",
-            modes=tuple(modes),
+            modes=("eager",) if MODE_OF[self.clock] == "eager" else ("eager", "graph"),
             runs=runs,
             where=name,
         )
@@ -159,8 +166,6 @@ def _agree(run: Callable[[], object], product: Product, sets: list[int], worst: 
     Raises:
         BenchError: an output that does not agree.
     """
-    from sublight.errors import BenchError
-
     for i in sets:
         out = product.out(i)
         out.fill_(torch.nan if out.is_floating_point() else -1)

@@ -17,6 +17,13 @@ Mode = Literal["eager", "graph"]
 MODE_OF: dict[str, Mode] = {"CUDA graph replay": "graph", "CUDA events": "eager", "wall clock": "eager"}
 
 
+def clock_for(device: str, eager: bool = False) -> ClockName:
+    """The clock of a device: graphs on a GPU unless eager calls are asked for."""
+    if device != "cuda":
+        return "wall clock"
+    return "CUDA events" if eager else "CUDA graph replay"
+
+
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Where and with what times were taken.
 
