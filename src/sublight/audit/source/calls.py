@@ -89,6 +89,7 @@ def call(
         return _instance(machine, callee, arguments, keywords, node, scope)
     if callee is None:
         raise Raising(Failure(("TypeError", "Exception"), "None is called"))
+    machine.note("unknown call", scope.module.module, node)
     why = callee.why if isinstance(callee, Unknown) else f"a {type(callee).__name__} is called"
     return Unknown(f"call of something unknown ({why})", solid=False)
 

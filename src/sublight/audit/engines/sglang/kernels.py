@@ -109,7 +109,7 @@ def calls_nothing(events: Iterable[Event]) -> bool:
     outgoing = [
         event.name
         for event in events
-        if event.function == method and event.kind in ("call", "kernel", "not followed")
+        if event.function == method and event.kind in ("call", "kernel", "unknown call", "not followed")
         if not event.name.startswith(cls) and not re.search(r"\.(?:is|get|enable|use|format)_\w+$", event.name)
     ]
     return bool(method) and not outgoing

@@ -13,7 +13,6 @@ from sublight.audit.target import Target
 
 OPTIONS = frozenset(("moe_runner_backend", "moe_a2a_backend"))
 _ENUM = "sglang.srt.layers.moe.utils.MoeRunnerBackend"
-_OTHERS = 2  # names that have to lead elsewhere before a kernel counts as one name's own
 _OTHER_A2A = ("deepep", "flashinfer")
 
 
@@ -64,13 +63,13 @@ def _told(begun: Launch, name: str, asked_a2a: str, settled: Settled, way: Way) 
     asked = settled.values.get("moe_runner_backend", name)
     rewritten = _rewritten(name, asked, settled)
     working = kernels.working(last.outcome.events)
-    if not working and kernels.calls_nothing(last.outcome.events):
-        return _nothing(name, way, rewritten)
     unset = _unset(way) if not working else None
     if unset is not None:
         why = f"accepted, but the call fails: {unset.name} is set for other names only"
         return Route(answer=Answer.FAIL, why=why, proofs=(*rewritten, story.proof(unset)), gates=story.gates(events),
                      hint="another name: this one has no kernel here")  # fmt: skip
+    if not working and kernels.calls_nothing(last.outcome.events):
+        return _nothing(name, way, rewritten)
     if not working:
         return Route(answer=Answer.NOT_KNOWN, why="the layer's call was followed and no kernel was seen in it",
                      proofs=rewritten, gates=story.gates(events))  # fmt: skip
@@ -139,7 +138,10 @@ def _judged(
     fits = name == "auto" or matching.alike(name, chosen) or bool(branches)
     fits = fits or (chosen.certain and _specific(begun, name, a2a, end))
     answer = Answer.PASS if fits else Answer.FAIL
-    same = len({kernels.provider(event) for event in working}) == 1
+    if name == "auto":
+        same = len({kernels.provider(event) for event in working}) == 1
+    else:
+        same = all(matching.alike(name, event) for event in working)
     if not chosen.certain and len(ends) > 1 and not same:
         answer = Answer.NOT_KNOWN
     proofs = (*rewritten, *_followed(way, chosen))
@@ -158,19 +160,16 @@ def _judged(
 def _specific(begun: Launch, name: str, a2a: str, end: str) -> bool:
     """Whether a kernel is reached by this name only: then something on the way does ask for it, however it is written.
 
-    Two other names that are accepted have to lead elsewhere, which a fallback that swallows every name does not allow.
+    No other accepted name may lead there, and one has to lead elsewhere: a fallback swallows every name.
     """
-    elsewhere = 0
-    for other in _members(begun):
-        if other in (name, "auto"):
-            continue
-        reached = _end(begun, other, a2a)
-        if reached == end:
+    others = [other for other in _members(begun) if other not in (name, "auto")]
+    reached = False
+    for other in others:
+        there = _end(begun, other, a2a)
+        if there == end:
             return False
-        elsewhere += bool(reached)
-        if elsewhere == _OTHERS:
-            return True
-    return False
+        reached = reached or bool(there)
+    return reached
 
 
 def _end(begun: Launch, name: str, a2a: str) -> str:
