@@ -120,6 +120,15 @@ def test_what_the_checkpoint_does_not_say_is_not_known(new: Sources) -> None:
     assert route.why.startswith("FLASHINFER_TRTLLM or FLASHINFER_CUTLASS: hangs on not cls._supports_routing_method(")
 
 
+def test_what_hangs_on_scales_the_target_does_not_name_is_not_known(new: Sources) -> None:
+    route = VLLM.auto(new, "moe", target((12, 0), "FP8", "FP8", method="fp8"))
+    assert route.answer is Answer.NOT_KNOWN
+    assert route.why.startswith("with static activation scales: FLASHINFER_CUTLASS")
+    assert "with dynamic ones: TRITON" in route.why
+    groups = VLLM.auto(new, "moe", target((12, 0), "INT4 group 128", "BF16"))
+    assert groups.why.startswith("MARLIN or TRITON or HUMMING: hangs on ")
+
+
 # What asking for a name leads to
 
 HERE = ("10.0", "10.3", "10.7")

@@ -6,11 +6,15 @@ from sublight.audit.target import Target
 
 
 class Scheme(msgspec.Struct, frozen=True):
-    """How vLLM calls a format: module of its oracle, key of weights, key of the activations a checkpoint asks for."""
+    """How vLLM calls a format: module of its oracle, key of weights, key of the activations a checkpoint asks for.
+
+    `dynamic` is the other key of a format that comes with static or with dynamic activation scales.
+    """
 
     oracle: str
     weights: str
     activations: str = ""
+    dynamic: str = ""
 
 
 _SCHEMES: dict[str, Scheme] = {
@@ -20,7 +24,7 @@ _SCHEMES: dict[str, Scheme] = {
     "mxfp8": Scheme("mxfp8", "kMxfp8Static", "kMxfp8Dynamic"),
     "fp8 block": Scheme("fp8", "kFp8Static128BlockSym", "kFp8Dynamic128Sym"),
     "fp8 per channel": Scheme("fp8", "kFp8StaticChannelSym", "kFp8DynamicTokenSym"),
-    "fp8": Scheme("fp8", "kFp8StaticTensorSym", "kFp8StaticTensorSym"),
+    "fp8": Scheme("fp8", "kFp8StaticTensorSym", "kFp8StaticTensorSym", "kFp8DynamicTensorSym"),
     "bf16": Scheme("unquantized", ""),
     "fp16": Scheme("unquantized", ""),
     "int4": Scheme("int_wna16", "kInt4Static"),
@@ -29,11 +33,22 @@ _SCHEMES: dict[str, Scheme] = {
 SIXTEEN_BITS = ("BF16", "FP16")
 
 
+def schemes_of(target: Target) -> tuple[Scheme, ...]:
+    """What the target's experts may be to vLLM: two where it does not say how activations get their scales."""
+    found = scheme_of(target)
+    if found is None:
+        return ()
+    if target.method == "modelopt":  # always with static scales
+        return (found,)
+    return (found, msgspec.structs.replace(found, activations=found.dynamic)) if found.dynamic else (found,)
+
+
 def scheme_of(target: Target) -> Scheme | None:
+    """The first of them, None for a format that no oracle is known for."""
     asked = target.expert_format.lower()
     found = _SCHEMES.get(asked) or _SCHEMES.get(asked.partition(" ")[0])
     if found and found.activations and target.activation_format in SIXTEEN_BITS:
-        return msgspec.structs.replace(found, activations="")
+        return msgspec.structs.replace(found, activations="", dynamic="")
     return found
 
 

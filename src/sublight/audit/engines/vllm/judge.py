@@ -94,7 +94,7 @@ def judge(walk: Walk, cls: Class, method: str, arguments: list[Value], keywords:
         if kept is not None:
             walk.calls[method] = kept
         lacking, walk.missing = walk.missing, earlier | walk.missing
-    walk._place(outcome.events)
+    walk.place(outcome.events)
     passes, reason = _objections(outcome, method) if method in LISTS else _answer(outcome)
     if passes is None:
         reason = reason or f"hangs on {_doubt(outcome)}"

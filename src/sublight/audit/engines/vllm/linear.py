@@ -61,7 +61,7 @@ class _Chosen:
             given = [weight_only] if "use_a16" in takes else []
             self.outcome: Outcome = walk.run(SELECT, given)
         made = [option for option in options(self.outcome.value) if isinstance(option, Instance)]
-        self.cls: Class | None = made[0].cls if len(made) == 1 and not isinstance(made[0].cls, type(None)) else None
+        self.cls: Class | None = made[0].cls if len(made) == 1 else None
         self.verdicts: tuple[Verdict, ...] = tuple(judge.verdicts)
 
 

@@ -9,7 +9,7 @@ import ast
 import msgspec
 
 from sublight.audit.engines.base import Declaration, Route
-from sublight.audit.engines.vllm.formats import SIXTEEN_BITS, Scheme, scheme_of
+from sublight.audit.engines.vllm.formats import SIXTEEN_BITS, Scheme, schemes_of
 from sublight.audit.engines.vllm.judge import Judge, Verdict, gates, text
 from sublight.audit.engines.vllm.needs import asked_by, of, switches_for
 from sublight.audit.engines.vllm.walk import Assumed, Walk, walking
@@ -137,6 +137,8 @@ def choose(walk: Walk, target: Target, scheme: Scheme, backend: str, unknown: bo
         names[0]: configuration(walk, target, backend),
         "weight_key": walk.evaluator.name(f"{KEYS}.{scheme.weights}") if scheme.weights else None,
         "activation_key": walk.evaluator.name(f"{KEYS}.{scheme.activations}") if scheme.activations else None,
+        "allow_vllm_cutlass": target.method == "compressed-tensors",
+        "may_have_bias": False,
     }
     words = {
         "{weight_key}x{activation_key}": f"{scheme.weights} x {scheme.activations or 'none'}",
@@ -165,9 +167,21 @@ def _chosen(value: Value) -> tuple[str, Class | None]:
 
 def route(sources: Sources, declaration: Declaration, target: Target, assumed: Assumed) -> Route:
     """Where `--moe-backend NAME` leads."""
-    scheme = scheme_of(target)
-    if scheme is None:
+    return _agreed(target, [_route(sources, declaration, target, scheme, assumed) for scheme in schemes_of(target)])
+
+
+def _agreed(target: Target, routes: list[Route]) -> Route:
+    """The one answer of all that the checkpoint may be; not known, with each, where they differ."""
+    if not routes:
         return Route(answer=Answer.NOT_KNOWN, why=f"no oracle of vLLM's is known for {target.expert_format} experts")
+    first, other = routes[0], routes[-1]
+    if (first.answer, first.destination) == (other.answer, other.destination):
+        return first
+    why = f"with static activation scales: {first.why}; with dynamic ones: {other.why}"
+    return msgspec.structs.replace(first, answer=Answer.NOT_KNOWN, why=why, proofs=(*first.proofs, *other.proofs))
+
+
+def _route(sources: Sources, declaration: Declaration, target: Target, scheme: Scheme, assumed: Assumed) -> Route:
     if declaration.selectable is False:
         return Route(answer=Answer.FAIL, why=declaration.note or "no option takes this name", proofs=declaration.proofs)
     walk = walking(sources, target, assumed)
@@ -177,7 +191,7 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     if isinstance(choice, str):
         return Route(answer=Answer.NOT_KNOWN, why=choice)
     if choice.cls is None and walk.missing and assumed != Assumed():
-        ideal = route(sources, declaration, target, Assumed())
+        ideal = _route(sources, declaration, target, scheme, Assumed())
         if ideal.answer is not Answer.FAIL:
             return _hidden(walk, ideal, declaration.name)
     if choice.cls is None and any(verdict.passes is None for verdict in choice.verdicts):
@@ -226,7 +240,7 @@ def _refused(walk: Walk, choice: Choice, name: str, target: Target) -> Route:
     if not choice.refusal and choice.outcome.gave_up:
         return Route(answer=Answer.NOT_KNOWN, why=choice.outcome.gave_up)
     if not choice.refusal:
-        return Route(answer=Answer.NOT_KNOWN, why=f"what {name} leads to could not be told from the source")
+        return Route(answer=Answer.NOT_KNOWN, why=_open(choice, name))
     proofs = tuple(proof for verdict in asked for proof in verdict.proofs)
     found = gates(walk, asked[0], ASKED, target.compute_capability) if asked else ()
     why = f"refused: {choice.refusal}"
@@ -242,6 +256,16 @@ def _refused(walk: Walk, choice: Choice, name: str, target: Target) -> Route:
         gates=found,
         hint=hint,
     )
+
+
+def _open(choice: Choice, name: str) -> str:
+    """Why a choice has no one end: what it may come to, and what that hangs on."""
+    pairs = [option for option in options(choice.outcome.value) if isinstance(option, tuple) and option]
+    names = dict.fromkeys(pair[0].name for pair in pairs if isinstance(pair[0], Member))
+    doubt = next((event for event in choice.outcome.of("branch") if event.outcome is None), None)
+    if not names or doubt is None:
+        return f"what {name} leads to could not be told from the source"
+    return f"{' or '.join(reversed(names))}: hangs on {doubt.text} ({doubt.where})"
 
 
 def _hint(walk: Walk, asked: tuple[Verdict, ...], target: Target) -> str:
@@ -277,9 +301,10 @@ def _way(walk: Walk, choice: Choice, name: str) -> tuple[Proof, ...]:
 
 def auto(sources: Sources, target: Target, assumed: Assumed) -> Route:
     """What runs without the option: in vLLM's order for this card the first candidate that takes the configuration."""
-    scheme = scheme_of(target)
-    if scheme is None:
-        return Route(answer=Answer.NOT_KNOWN, why=f"no oracle of vLLM's is known for {target.expert_format} experts")
+    return _agreed(target, [_auto(sources, target, scheme, assumed) for scheme in schemes_of(target)])
+
+
+def _auto(sources: Sources, target: Target, scheme: Scheme, assumed: Assumed) -> Route:
     walk = walking(sources, target, assumed)
     if walk.problem:
         return Route(answer=Answer.NOT_KNOWN, why=walk.problem)

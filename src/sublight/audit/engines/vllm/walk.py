@@ -274,10 +274,10 @@ class Walk:
 
     def run(self, dotted: str, arguments: list[Value] | None = None, **keywords: Value) -> Outcome:
         outcome = self.evaluator.call_name(dotted, arguments, **keywords)
-        self._place(outcome.events)
+        self.place(outcome.events)
         return outcome
 
-    def _place(self, events: tuple[Event, ...]) -> None:
+    def place(self, events: tuple[Event, ...]) -> None:
         """Needs get the line that imports them, where the walk came past one."""
         for event in events:
             need = self.needs.get(event.name)
