@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,17 +72,19 @@ class Callers:
     def __init__(self, gpu: GpuEvents, calls: Calls, wanted: npt.NDArray[np.int32] | None = None) -> None:
         self._correlation = gpu.correlation
         self._keys = _Keys(gpu, calls)
+        self._rows: npt.NDArray[np.int32] | None = None
+        if wanted is None and self._keys.alike and is_sorted(calls.correlation):
+            # As nearly every profile: the numbers are the keys, and need no copy.
+            self._sorted: npt.NDArray[Any] = calls.correlation
+            return
         rows = np.arange(len(calls), dtype=np.int32) if wanted is None else wanted
         keys = self._keys.of_calls(rows)
-        if is_sorted(keys):
-            self._sorted, self._rows = keys, rows
-        else:
-            order = np.argsort(keys, kind="stable").astype(np.int32)
-            self._sorted, self._rows = keys[order], rows[order]
+        order = np.argsort(keys, kind="stable").astype(np.int32)
+        self._sorted, self._rows = keys[order], rows[order]
 
     def of(self, rows: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """The call of each of these GPU rows, -1 where there is none."""
-        keys = self._keys.of_gpu(rows)
+        keys = self._correlation[rows] if self._rows is None else self._keys.of_gpu(rows)
         if not len(self._sorted) or not len(keys):
             return np.full(len(keys), -1, np.int32)
         # All nodes of a replay share a call, so rows in a row mostly ask the same.
@@ -89,7 +92,8 @@ class Callers:
         asked = keys[first]
         at = np.minimum(np.searchsorted(self._sorted, asked), len(self._sorted) - 1)
         same = (self._sorted[at] == asked) & (self._correlation[rows][first] > 0)
-        return np.repeat(np.where(same, self._rows[at], np.int32(-1)), np.diff(np.append(first, len(keys))))
+        found = at.astype(np.int32) if self._rows is None else self._rows[at]
+        return np.repeat(np.where(same, found, np.int32(-1)), np.diff(np.append(first, len(keys))))
 
 
 def _named(calls: Calls, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
@@ -116,7 +120,8 @@ class _Keys:
         self._gpu, self._calls = gpu, calls
         processes = {process: n for n, process in enumerate(dict.fromkeys(place.process for place in calls.places))}
         labels = {lane.process for lane in gpu.lanes}
-        if len(processes) <= 1 and len(labels) <= 1:
+        self.alike = len(processes) <= 1 and len(labels) <= 1
+        if self.alike:
             processes = {}
         # CUPTI's numbers have 32 bits. A process that makes no call gets a number of its own.
         self._of_lane = self._numbers([processes.get(lane.process, len(processes)) for lane in gpu.lanes])

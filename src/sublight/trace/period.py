@@ -17,7 +17,7 @@ that come a little earlier or later, and some steps of another sort in between d
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +96,15 @@ def units_of(line: Timeline) -> tuple[Units, Integers]:
 
 
 class _Found:
-    """Units as they are found, stretch by stretch: what is kept is as long as there are units, not events."""
+    """Units as they are found, stretch by stretch: what is kept is as long as there are units, not events.
+
+    `whole` is the duration of a graph recorded as one row, and -1 for others; without such rows there is no column.
+    """
+
+    _EMPTY: ClassVar = {
+        "at": np.int32, "replay": np.int32, "token": np.int32, "grid": np.int32, "crosses": np.bool_,
+        "pause": np.int64, "whole": np.int64,
+    }  # fmt: skip
 
     def __init__(self, line: Timeline) -> None:
         gpu = self._gpu = line.trace.gpu
@@ -112,7 +120,8 @@ class _Found:
         grids = {grid: number for number, grid in enumerate(dict.fromkeys(launch.grid for launch in gpu.launches))}
         self._grids = np.array([grids[launch.grid] for launch in gpu.launches], np.int32)
         self._copies = np.array([bool(_HOST_COPY.search(name)) for name in gpu.names], bool)
-        self._columns: list[tuple[npt.NDArray[Any], ...]] = []
+        self._graphs = line.graphs > 0
+        self._columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in self._EMPTY}
 
     def add(self, line: Stretch) -> None:
         gpu, name = self._gpu, self._gpu.name[line.rows]
@@ -123,18 +132,18 @@ class _Found:
         self._seen[replays] = True
         at = np.sort(np.append(np.flatnonzero(line.replay == 0), first[fresh]))
         rows, replay, kind = line.rows[at], line.replay[at], gpu.kind[line.rows[at]]
-        whole = np.equal(kind, Kind.GRAPH)
-        self._columns.append(
-            (
-                (line.first + at).astype(np.int32 if line.first + len(line) < 1 << 31 else np.int64),
-                replay,
-                name[at].astype(np.int32),
-                self._grids[gpu.launch[rows]],
-                self._copies[name[at]] & np.equal(kind, Kind.MEMCPY) & (replay == 0),
-                np.where(whole, gpu.duration[rows], -1) if whole.any() else np.broadcast_to(np.int64(-1), len(at)),
-                self._pauses(line)[at],
-            )
-        )
+        found = {
+            "at": (line.first + at).astype(np.int32 if line.first + len(line) < 1 << 31 else np.int64),
+            "replay": replay,
+            "token": name[at].astype(np.int32),
+            "grid": self._grids[gpu.launch[rows]],
+            "crosses": self._copies[name[at]] & np.equal(kind, Kind.MEMCPY) & (replay == 0),
+            "pause": self._pauses(line)[at],
+        }
+        if self._graphs:
+            found["whole"] = np.where(np.equal(kind, Kind.GRAPH), gpu.duration[rows], -1)
+        for column, piece in found.items():
+            self._columns[column].append(piece)
 
     def _pauses(self, line: Stretch) -> Integers:
         begin, reached = line.start, line.reached
@@ -150,27 +159,30 @@ class _Found:
 
     def units(self) -> tuple[Units, Integers]:
         """All units, and their places; nothing is left here."""
-        nothing = tuple(
-            np.empty(0, kind) for kind in (np.int32, np.int32, np.int32, np.int32, bool, np.int64, np.int64)
-        )
-        pieces, self._columns = self._columns or [nothing], []
-        at, replay, token, grid, crosses, duration, pause = map(np.concatenate, zip(*pieces, strict=True))
+        replay, token = self._take("replay"), self._take("token")
         in_graph = replay > 0
         graph = np.unique(self._sums[:, 1:], axis=1, return_inverse=True)[1].reshape(-1)
         token[in_graph] = len(self._gpu.names) + graph[replay[in_graph] - 1]
         size = np.where(in_graph, self._sums[0].astype(np.int32)[replay], np.int32(1))
-        whole = duration >= 0
-        if whole.any():
-            _weigh_whole_graphs(size, token, whole, duration)
+        if self._graphs:
+            duration = self._take("whole")
+            _weigh_whole_graphs(size, token, duration >= 0, duration)
+        del replay
+        grid = self._take("grid")
         grid[in_graph] = 0
         return Units(
             token=token,
             grid=grid,
             size=size,
-            crosses=crosses,
+            crosses=self._take("crosses"),
             main=in_graph & (2 * size >= size[in_graph].max(initial=0)),
-            pause=pause,
-        ), at
+            pause=self._take("pause"),
+        ), self._take("at")
+
+    def _take(self, name: str) -> npt.NDArray[Any]:
+        """One column in one piece; the pieces are given up."""
+        pieces, self._columns[name] = self._columns[name], []
+        return np.concatenate(pieces) if pieces else np.empty(0, self._EMPTY[name])
 
 
 def _weigh_whole_graphs(size: Integers, token: Integers, whole: npt.NDArray[np.bool_], duration: Integers) -> None:
@@ -263,11 +275,13 @@ def beginnings(units: Units, period: Period) -> Integers:
     """
     low, high = int(period.at[0]) + 1, int(period.at[-1]) + 1
     pairs = units.pairs()
-    number = np.searchsorted(period.at, np.arange(low, high), side="left")
-    pause = np.append(units.pause, 0)
-    distinct, where, times = np.unique(pairs[low - 1 : high - 1], return_inverse=True, return_counts=True)
-    order = np.argsort(where, kind="stable")
-    ends = np.cumsum(times)
+    number = np.repeat(np.arange(1, period.count, dtype=np.int32), np.diff(period.at))
+    order = np.argsort(pairs[low - 1 : high - 1], kind="stable").astype(np.int32)
+    inside = pairs[low - 1 : high - 1][order]
+    first = np.flatnonzero(np.append(True, inside[1:] != inside[:-1]))
+    ends = np.append(first[1:], len(inside))
+    distinct, times = inside[first], ends - first
+    del inside
     periods = period.count - 1
     found: list[tuple[float, int, int, int]] = []
     for candidate in np.flatnonzero((times >= 0.8 * periods) & (times <= periods)).tolist():
@@ -275,7 +289,10 @@ def beginnings(units: Units, period: Period) -> Integers:
         if len(np.unique(number[places])) < len(places):
             continue
         for later in (0, 1):
-            usual = float(np.median(pause[low + places + later]))
+            behind = places.astype(np.int64) + low + later
+            # Behind the last unit nothing waits.
+            pause = units.pause[np.minimum(behind, len(units) - 1)] * (behind < len(units))
+            usual = float(np.median(pause))
             found.append((usual, int(times[candidate]), int(distinct[candidate]), later))
     if not found:
         return period.at

@@ -139,7 +139,7 @@ def _sort_rows(columns: dict[str, Column], rows: slice) -> None:
         column[rows] = column[rows][order]
 
 
-def is_sorted(values: Nanoseconds) -> bool:
+def is_sorted(values: Nanoseconds | Ids) -> bool:
     """Whether no value is below the one before it; looked at in windows, to make no large temporary."""
     return all(
         bool(
