@@ -6,7 +6,7 @@ import pytest
 from sublight.audit.engines.base import Declaration, Route
 from sublight.audit.engines.vllm import VLLM
 from sublight.audit.engines.vllm.formats import scheme_of
-from sublight.audit.engines.vllm.moe import choose
+from sublight.audit.engines.vllm.oracle import choose
 from sublight.audit.engines.vllm.walk import Assumed, walking
 from sublight.audit.ladder import Answer
 from sublight.audit.source.tree import Sources
