@@ -23,11 +23,12 @@ ARGUMENTS = "sglang/srt/server_args.py"
 
 def target(capability: tuple[int, int], a2a: str = "none", **more: object) -> Target:
     known = {"method": "modelopt", "expert_format": "NVFP4", "model_type": "qwen3_moe"} | more
+    shape = known.pop("shape", Shape(hidden=2048, width=96, experts=128, top_k=8))
     return Target(
         model="a mixture of experts",
         architecture=str(known.pop("architecture", "Qwen3MoeForCausalLM")),
         activation_format="NVFP4",
-        shape=Shape(hidden=2048, width=96, experts=128, top_k=8),
+        shape=shape,  # type: ignore[arg-type]
         gpu="a card",
         compute_capability=capability,
         gpus=8,
@@ -140,6 +141,43 @@ def test_0523_refuses_cutlass_for_nvfp4_with_its_line() -> None:
 def test_0523_auto_is_rewritten_on_sm120() -> None:
     found = ask(sources("sglang==0.5.23"), "auto", target((12, 0)))
     assert "rewritten to flashinfer_cutlass" in found.why
+
+
+@pytest.mark.parametrize(
+    ("requirement", "name", "answer", "destination", "why"),
+    [
+        ("sglang==0.5.9", "deep_gemm", Answer.PASS, "grouped_gemm_nt_f8f8bf16_masked", "runs"),
+        ("sglang==0.5.9", "flashinfer_mxfp4", Answer.FAIL, "", "Fp8MoEMethod.runner is set for other names only"),
+        ("sglang==0.5.23", "flashinfer_cutlass", Answer.FAIL, "fused_moe_kernel", "Triton"),
+        ("sglang==0.5.23", "cutlass", Answer.PASS, "cutlass_fused_experts_fp8", "sgl_kernel"),
+        ("sglang==0.5.23", "hpc_ops", Answer.PASS, "fuse_moe_blockwise", "hpc"),
+        ("sglang==0.5.23", "megamoe", Answer.NOT_KNOWN, "", "the model's own code"),
+    ],
+)
+def test_fp8_blocks_on_hopper(requirement: str, name: str, answer: Answer, destination: str, why: str) -> None:
+    asked = target(
+        (9, 0), method="fp8", expert_format="FP8 block", shape=Shape(hidden=2048, width=384, experts=128, top_k=8)
+    )
+    found = ask(sources(requirement), name, asked)
+    assert (found.answer, found.destination.rpartition(".")[2]) == (answer, destination)
+    assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("requirement", "capability", "name", "destination"),
+    [
+        ("sglang==0.5.9", (10, 0), "auto", "flashinfer.trtllm_fp4_block_scale_moe"),
+        ("sglang==0.5.23", (9, 0), "flashinfer_mxfp4", "flashinfer.fused_moe.cutlass_fused_moe"),
+        ("sglang==0.5.23", (9, 0), "auto", "triton_kernel_fused_experts_with_bias"),
+    ],
+)
+def test_mxfp4_of_gpt_oss(requirement: str, capability: tuple[int, int], name: str, destination: str) -> None:
+    asked = target(
+        capability, method="mxfp4", expert_format="MXFP4", model_type="gpt_oss", architecture="GptOssForCausalLM"
+    )
+    found = ask(sources(requirement), name, asked)
+    assert found.answer is Answer.PASS
+    assert found.destination.endswith(destination)
 
 
 # -- the same source, edited: verdict and lines follow ------------------------------------------------------------

@@ -283,7 +283,9 @@ def require(machine: Machine, value: Value, name: str, node: ast.AST, scope: Sco
     found = get(machine, value, name, node, scope)
     if found is MISSING:
         if value is None:
-            raise Raising(Failure(("AttributeError", "Exception"), f"None has no attribute {name}"))
+            failure = Failure(("AttributeError", "Exception", "BaseException"), f"None has no attribute {name}")
+            machine.note("raise", scope.module.module, node, "AttributeError", value=failure)
+            raise Raising(failure)
         if isinstance(value, Instance):
             machine.note("missing", scope.module.module, node, f"{_called(value)}.{name}")
         return Unknown(f"attribute {name}, which nothing that was read sets")

@@ -13,6 +13,8 @@ from sublight.audit.target import Target
 
 OPTIONS = frozenset(("moe_runner_backend", "moe_a2a_backend"))
 _ENUM = "sglang.srt.layers.moe.utils.MoeRunnerBackend"
+# With these the models' own code calls the experts, not the layer.
+_CALLED_BY_MODELS = ("megamoe",)
 _OTHER_A2A = ("deepep", "flashinfer")
 
 
@@ -55,8 +57,8 @@ def _told(begun: Launch, name: str, asked_a2a: str, settled: Settled, way: Way) 
         return Route(answer=Answer.NOT_KNOWN, why=way.reason or "nothing could be walked")
     events = [event for stage in way.stages for event in stage.outcome.events]
     a2a = settled.values.get("moe_a2a_backend")
-    if last.outcome.refusal is not None and last.name == ExpertsWalk.CALLED and a2a != asked_a2a:
-        why = f"all-to-all becomes {a2a}, with which the model's own code calls the experts; that is not followed"
+    if last.name == ExpertsWalk.CALLED and (a2a != asked_a2a or a2a in _CALLED_BY_MODELS):
+        why = f"all-to-all is {a2a}, with which the model's own code calls the experts; that is not followed"
         return Route(answer=Answer.NOT_KNOWN, why=why, gates=story.gates(events))
     if last.outcome.refusal is not None:
         return story.refused(last.outcome, last.name, [e for s in way.stages[:-1] for e in s.outcome.events])

@@ -77,6 +77,8 @@ def refused(outcome: Outcome, stage: str, before: Iterable[Event] = ()) -> Route
             answer=Answer.NOT_KNOWN, why=f"the walk ends in {kind} ({said}) when {stage}, which the engine may not"
         )
     events = [*before, *outcome.events]
+    if said.startswith("None has no attribute"):
+        return _broken(outcome, at, said, stage, events)
     cause = _cause(list(outcome.events), at)
     proofs = [proof(event) for event in cause] + [proof(at)]
     why = f"refused when {stage}: {_shortened(said) or kind}"
@@ -86,6 +88,19 @@ def refused(outcome: Outcome, stage: str, before: Iterable[Event] = ()) -> Route
         proofs=tuple(proofs),
         gates=gates(events),
         hint=advice(said) or "another backend, layout or checkpoint format: the line above says what it accepts",
+    )
+
+
+def _broken(outcome: Outcome, at: Event, said: str, stage: str, events: list[Event]) -> Route:
+    """The engine does not say no, it fails: what it uses was left None for this name."""
+    if not at.certain or at.function.partition(".")[0] != "sglang":
+        return Route(answer=Answer.NOT_KNOWN, why=f"the walk ends when {stage}: {said}, which the engine may not")
+    return Route(
+        answer=Answer.FAIL,
+        why=f"accepted, but fails when {stage}: {said}",
+        proofs=(*(proof(event) for event in _cause(list(outcome.events), at)), proof(at, at.module.line(at.line))),
+        gates=gates(events),
+        hint="another name: what this one needs is never made here",
     )
 
 
