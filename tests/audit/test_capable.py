@@ -38,7 +38,12 @@ def folder(tmp_path: Path) -> Path:
 def test_a_widened_gate_is_a_claim_and_no_support(folder: Path) -> None:
     """A list in Python names 120 and 121; cubins are there for 100 and 103."""
     where = installation([distribution("sgl-kernel", "1")], {"sgl_kernel": ["sgl-kernel"]}, toolchain())
-    shipped = {"sgl-kernel": [code("a.cubin", (["sm_100a"], 1)), code("b.cubin", (["sm_103a"], 1))]}
+    shipped = {
+        "sgl-kernel": [
+            code("/site/sgl_kernel/a.cubin", (["sm_100a"], 1)),
+            code("/site/sgl_kernel/b.cubin", (["sm_103a"], 1)),
+        ]
+    }
     claim = gate(Answer.PASS, "cc in {100, 103, 120, 121}", "10.0", "10.3", "12.0", "12.1")
     step, sets = capable(scene(where, folder, objects=shipped), route("sgl_kernel.moe", gates=(claim,)))
     assert step.answer is Answer.FAIL
@@ -53,7 +58,7 @@ def test_a_widened_gate_is_a_claim_and_no_support(folder: Path) -> None:
 def test_a_helper_that_looks_at_the_cuda_version_proves_nothing(folder: Path) -> None:
     """ "Is FP4 supported" says yes from CUDA 12.8 on; the library holds code for sm_100a alone."""
     where = installation([distribution("sgl-kernel", "1")], {"sgl_kernel": ["sgl-kernel"]}, toolchain())
-    made = scene(where, folder, objects={"sgl-kernel": [code("ops.so", (["sm_100a"], 12))]})
+    made = scene(where, folder, objects={"sgl-kernel": [code("/site/sgl_kernel/ops.so", (["sm_100a"], 12))]})
     step = answered(made, "sgl_kernel.moe", gates=(gate(Answer.PASS, "CUDA >= 12080"),))
     assert step.answer is Answer.FAIL
     assert "none of it runs on sm_120" in step.why
@@ -68,7 +73,7 @@ def test_gates_alone_are_not_known(folder: Path) -> None:
 
 def test_a_gate_that_refuses_names_its_line_and_the_cards_it_takes(folder: Path) -> None:
     where = installation([distribution("sgl-kernel", "1")], {"sgl_kernel": ["sgl-kernel"]}, toolchain())
-    made = scene(where, folder, objects={"sgl-kernel": [code("ops.so", (["sm_120a"], 12))]})
+    made = scene(where, folder, objects={"sgl-kernel": [code("/site/sgl_kernel/ops.so", (["sm_120a"], 12))]})
     step = answered(made, "sgl_kernel.moe", gates=(gate(Answer.FAIL, "assert sm in (100, 103)", "10.0", "10.3"),))
     assert step.answer is Answer.FAIL
     assert step.why == "the code refuses sm_120: assert sm in (100, 103) (kernels/gate.py:1)"
@@ -78,7 +83,7 @@ def test_a_gate_that_refuses_names_its_line_and_the_cards_it_takes(folder: Path)
 def test_shipped_code_for_the_card_passes_with_its_share(folder: Path) -> None:
     where = installation([distribution("sgl-kernel", "0.3.21")], {"sgl_kernel": ["sgl-kernel"]}, toolchain())
     units = (["sm_90a", "sm_120a"], 74), (["sm_90a"], 26)
-    made = scene(where, folder, objects={"sgl-kernel": [code("ops.so", *units)]})
+    made = scene(where, folder, objects={"sgl-kernel": [code("/site/sgl_kernel/ops.so", *units)]})
     step = answered(made, "sgl_kernel.moe")
     assert step.answer is Answer.PASS
     assert step.why == "sgl-kernel: 74 of 100 units are built for sm_120 (74.0 %)"
@@ -174,7 +179,10 @@ def test_tritons_assembler_is_too_old_and_the_systems_is_not(folder: Path) -> No
     assert "/site/triton/backends/nvidia/bin/ptxas, release 12.8, does not know sm_121" in step.why
     assert "/usr/local/cuda/bin/ptxas 13.0 does" in step.why
     assert step.hint == "TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas"
-    assert "torch.compile" in next(of_toolchain(where)).hint
+    (found,) = of_toolchain(where, (12, 1))
+    assert found.text.startswith("Triton's own, release 12.8, does not know sm_121; /usr/local/cuda/bin/ptxas")
+    assert "torch.compile" in found.hint
+    assert list(of_toolchain(where, (12, 0))) == []
     told = ptxas("/usr/local/cuda/bin/ptxas", "13.0", "90a", "120a", "121a", found_by="TRITON_PTXAS_PATH")
     with_variable = installation([distribution("tritonic", "1")], owners, toolchain(told, own))
     assert answered(scene(with_variable, folder, judged=gb10), "tritonic.fused").answer is Answer.PASS
@@ -202,7 +210,8 @@ def test_a_default_tile_too_large_for_the_card(tmp_path: Path, limit: int, count
         "def config(m):\n"
         "    if m <= 16:\n"
         '        return {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "num_stages": 4}\n'
-        '    return {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 128, "GROUP": 32, "num_stages": 4}\n'
+        '    sizes = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 128, "num_stages": 2 if HIP else 4}\n'
+        "    return sizes\n"
     )
     found = list(of_tiles(tree(tmp_path), ["eng"], 1, limit, "sm_120"))
     assert len(found) == count

@@ -42,7 +42,7 @@ def _tops(scene: Scene, route: Route) -> list[str]:
     own = [scene.package] if (needed or inside) and scene.code(_distributions(scene, scene.package)) else []
     needs = [*needed_tops(route, scene.package), *own]
     ends_inside = route.destination.startswith(f"{scene.package}.")
-    if ends_inside and "triton" not in needs and builder(scene.sources, scene.resolve(route.destination)) == "triton":
+    if ends_inside and "triton" not in needs and builder(scene.sources, route.destination) == "triton":
         needs.append("triton")
     return needs
 
@@ -54,9 +54,11 @@ def _distributions(scene: Scene, top: str) -> tuple[str, ...]:
 def code_set(scene: Scene, top: str, route: Route) -> CodeSet:
     capability = scene.target.compute_capability
     owners = _distributions(scene, top)
-    own = scene.code(owners)
+    own = scene.code(owners, top)
     builders = {
-        builder(scene.sources, scene.resolve(n.symbol)) for n in route.needs if n.symbol.partition(".")[0] == top
+        builder(scene.sources, scene.resolve(n.symbol).home or n.symbol)
+        for n in route.needs
+        if n.symbol.partition(".")[0] == top
     }
     kind = next((b for b in ("nvcc", "triton", "cutlass-dsl") if b in builders), "")
     if top == "triton":
@@ -70,7 +72,9 @@ def code_set(scene: Scene, top: str, route: Route) -> CodeSet:
     code = own + scene.code(tuple(brought))
     return CodeSet(
         package=top,
-        distributions=tuple(name for name in (*owners, *brought) if scene.code((name,))),
+        distributions=tuple(
+            name for name in (*owners, *brought) if scene.code((name,), "" if name in brought else top)
+        ),
         coverage=coverage(code, capability),
         build=build,
         prebuilt=tuple(brought),
@@ -96,10 +100,10 @@ def _step(scene: Scene, route: Route, sets: tuple[CodeSet, ...]) -> Step:
     open_gates = [gate for gate in route.gates if gate.answer is Answer.NOT_KNOWN]
     if open_gates and not _listed(scene, route):
         return unknown(Rung.CAPABLE, f"this gate could not be decided: {open_gates[0].text}", *proofs)
+    waiting = [b.why for s in sets if (b := s.build) is not None and _waits(s)]
     good = [text for found in sets if (text := _support(found, sm))]
-    if good:
+    if good and not waiting:
         return Step(Rung.CAPABLE, Answer.PASS, "; ".join(good), tuple(proofs), _switch(scene, sets))
-    waiting = [found.build.why for found in sets if found.build is not None]
     if waiting:
         return unknown(Rung.CAPABLE, waiting[0], *proofs, hint="a small call on the card")
     if route.gates:
@@ -112,6 +116,11 @@ def _listed(scene: Scene, route: Route) -> bool:
     """Whether a gate that lets the card through names it: then one that could not be decided is no obstacle alone."""
     major, minor = scene.target.compute_capability
     return any(gate.answer is Answer.PASS and f"{major}.{minor}" in gate.targets for gate in route.gates)
+
+
+def _waits(found: CodeSet) -> bool:
+    """Whether a package's code comes from a build here that nobody knows the outcome of."""
+    return found.build is not None and found.build.answer is Answer.NOT_KNOWN and not found.coverage.runs
 
 
 def _problem(scene: Scene, found: CodeSet) -> tuple[str, str] | None:
@@ -132,7 +141,7 @@ def _problem(scene: Scene, found: CodeSet) -> tuple[str, str] | None:
 def _needed(scene: Scene, found: CodeSet) -> str:
     """CUDA libraries that shipped files want in another major version than there is."""
     wrong: dict[str, str] = {}
-    for shipped in scene.code(found.distributions):
+    for shipped in scene.code(found.distributions, "" if found.prebuilt else found.package):
         for wanted, there in missing_libraries(shipped.needed, scene.installation.toolchain).items():
             if there:
                 wrong[f"{shipped.path.rpartition('/')[2]} needs {wanted}, found {there}"] = ""

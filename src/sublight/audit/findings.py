@@ -40,8 +40,12 @@ def of_installation(installation: Installation) -> Iterator[AuditFinding]:
             )
 
 
-def of_toolchain(installation: Installation) -> Iterator[AuditFinding]:
-    """Compilers of different releases, and an assembler of Triton's that is older than the system's."""
+def of_toolchain(installation: Installation, judged: tuple[int, int] | None = None) -> Iterator[AuditFinding]:
+    """Compilers of different releases, and an assembler of Triton's that does not know a card which the system's does.
+
+    Args:
+        judged: the compute capability that is judged for, besides those of the machine's own cards.
+    """
     tools = installation.toolchain.tools if installation.toolchain else ()
     working = [tool for tool in tools if not tool.error]
     compilers = {tool.release: tool for tool in reversed([t for t in working if t.tool == "nvcc"])}
@@ -54,11 +58,10 @@ def of_toolchain(installation: Installation) -> Iterator[AuditFinding]:
             proofs=tuple(Proof("command", f"{tool.path} --version", release) for release, tool in compilers.items()),
             hint="CUDA_HOME with the one that is meant",
         )
-    bundled = next((tool for tool in working if "triton" in tool.found_by), None)
-    system = [tool for tool in working if tool.tool == "ptxas" and "triton" not in tool.found_by]
-    newer = next((tool for tool in system if set(tool.targets) - set(bundled.targets)), None) if bundled else None
-    if bundled and newer:
-        yield _old_assembler(bundled, newer)
+    cards = installation.cards.best if installation.cards else ()
+    wanted = {f"{major}{minor}" for major, minor in ((c.major, c.minor) for c in cards) if major is not None}
+    wanted |= {f"{judged[0]}{judged[1]}"} if judged else set()
+    yield from _assemblers(working, wanted)
     for tool in tools:
         if tool.error:
             yield AuditFinding(
@@ -69,21 +72,28 @@ def of_toolchain(installation: Installation) -> Iterator[AuditFinding]:
             )
 
 
-def _old_assembler(bundled: Tool, newer: Tool) -> AuditFinding:
-    more = sorted(set(newer.targets) - set(bundled.targets), key=lambda target: (len(target), target))
-    return AuditFinding(
-        level="info",
+def _assemblers(working: list[Tool], wanted: set[str]) -> Iterator[AuditFinding]:
+    """Triton ships a second, newer assembler for Blackwell; what neither knows is out of its reach."""
+    own = [tool for tool in working if "triton" in tool.found_by]
+    lacking = sorted(number for number in wanted if not any(_knows(tool, number) for tool in own)) if own else []
+    system = [tool for tool in working if tool.tool == "ptxas" and "triton" not in tool.found_by]
+    newer = next((tool for tool in system if lacking and all(_knows(tool, number) for number in lacking)), None)
+    if newer is None:
+        return
+    yield AuditFinding(
+        level="warn",
         subject="ptxas",
         text=(
-            f"Triton's own, release {bundled.release}, does not know {', '.join('sm_' + t for t in more[:6])}; "
-            f"{newer.path}, release {newer.release}, does"
+            f"Triton's own, release {own[-1].release}, does not know "
+            f"{', '.join(f'sm_{number}' for number in lacking)}; {newer.path}, release {newer.release}, does"
         ),
-        proofs=(
-            Proof("command", f"{bundled.path} --version", f"release {bundled.release}"),
-            Proof("command", f"{newer.path} --version", f"release {newer.release}"),
-        ),
-        hint=f"TRITON_PTXAS_PATH={newer.path}, if this card is one of them: Triton kernels and torch.compile need it",
+        proofs=tuple(Proof("command", f"{tool.path} --version", f"release {tool.release}") for tool in (*own, newer)),
+        hint=f"TRITON_PTXAS_PATH={newer.path}: Triton kernels and torch.compile need it",
     )
+
+
+def _knows(tool: Tool, number: str) -> bool:
+    return any(target.rstrip("af") == number for target in tool.targets)
 
 
 def of_variables(

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from sublight.audit.source.symbols import Resolution
 from sublight.audit.source.tree import Module, Sources
 
 _BUILDERS = {"cutlass": "cutlass-dsl", "triton": "triton", "tilelang": "nvcc"}
@@ -26,9 +25,9 @@ class Prebuilt(msgspec.Struct, frozen=True):
 PREBUILT = {"flashinfer": Prebuilt("flashinfer", ("flashinfer_cubin", "flashinfer_jit_cache"))}
 
 
-def builder(sources: Sources, resolution: Resolution) -> str:
+def builder(sources: Sources, dotted: str) -> str:
     """What builds the code behind a symbol: "nvcc", "triton", "cutlass-dsl", or "" for nothing that can be seen."""
-    module = _module_of(sources, resolution.home or resolution.prefix)
+    module = _module_of(sources, dotted)
     if module is None:
         return ""
     found = [_builder_of(module, node) for node in module.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -98,6 +98,10 @@ class WatchedSources(Sources):
         """Files and folders that answers were read from, or looked for in vain."""
         return self.reader.files | self.reader.folders
 
+    def loaded(self) -> list[str]:
+        """Names of the modules that were read."""
+        return sorted(name for name, module in self._modules.items() if module is not None)
+
     def unparsed(self) -> tuple[str, ...]:
         """Source files that this Python cannot parse, and why."""
         return tuple(sorted(module.error for module in self._modules.values() if module is not None and module.error))

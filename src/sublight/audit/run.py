@@ -11,11 +11,12 @@ from sublight.audit.guarded import of_guards
 from sublight.audit.importable import importable
 from sublight.audit.installed import installed
 from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step, failed, passed, unknown
+from sublight.audit.packages import builder
 from sublight.audit.proven import Seen, last_rungs
 from sublight.audit.question import Question
 from sublight.audit.reading import DoorReader, WatchedSources
 from sublight.audit.record import AuditFinding, Auto, BackendCode, EngineAudit
-from sublight.audit.routes import Answered, Answers, as_it_is, module_of, read
+from sublight.audit.routes import Answered, Answers, as_it_is, read
 from sublight.audit.scene import Scene
 from sublight.audit.snapshot import KeepingDoor
 from sublight.audit.target import Target
@@ -204,14 +205,9 @@ def _findings(
     for distribution, objects in scene.objects.items():
         found += of_objects(distribution, objects, installation)
     found += of_guards(answers.guards, scene.imported)
-    if limit_bytes is not None and isinstance(scene.sources, WatchedSources):
+    if limit_bytes is not None:
         element_bytes = 1.0 if scene.target.activation_format in ("FP8", "NVFP4", "MXFP4") else 2.0
-        routes = [answered.route for answered in answers.backends]
-        places = [
-            *(need.where for r in routes for need in r.needs),
-            *(proof.where for r in routes for proof in r.proofs),
-        ]
-        modules = dict.fromkeys(filter(None, (module_of(scene.sources, where) for where in places)))
+        modules = _triton_modules(scene, answers)
         found += of_tiles(scene.sources, modules, element_bytes, limit_bytes, scene.target.sm)
     if answers.unparsed:
         found.append(
@@ -223,6 +219,17 @@ def _findings(
             )
         )
     return found
+
+
+def _triton_modules(scene: Scene, answers: Answers) -> list[str]:
+    """Modules around kernels that the engine writes in Triton and really runs: default tiles stand beside them."""
+    ends = {a.route.destination for a in answers.backends if a.route.answer is Answer.PASS}
+    written = [end for end in ends if end and builder(scene.sources, end) == "triton"]
+    if not written:
+        return []
+    beside = [name for end in written for name in scene.sources.submodules(end.rsplit(".", 2)[0])]
+    read = scene.sources.loaded() if isinstance(scene.sources, WatchedSources) else []
+    return list(dict.fromkeys([*beside, *read]))
 
 
 def _keep_sources(door: KeepingDoor, engine: Engine, sources: WatchedSources, folder: str) -> None:

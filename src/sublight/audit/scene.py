@@ -57,13 +57,13 @@ class Scene(Surroundings, kw_only=True, dict=True):
     objects: Mapping[str, Objects] = {}
     variables: frozenset[str] | None = None
 
-    def code(self, distributions: tuple[str, ...]) -> tuple[CodeObject, ...]:
-        """Files with GPU code of these distributions."""
+    def code(self, distributions: tuple[str, ...], top: str = "") -> tuple[CodeObject, ...]:
+        """Files with GPU code of these distributions; with `top`, those inside that package alone."""
         return tuple(
             found
             for name in distributions
             for found in self.objects.get(normal(name), Objects()).objects
-            if any(codes for codes, _ in found.units)
+            if any(codes for codes, _ in found.units) and (not top or f"/{top}/" in found.path)
         )
 
 

@@ -90,7 +90,7 @@ def record(
     found = [
         *odd,
         *findings.of_installation(installation),
-        *findings.of_toolchain(installation),
+        *findings.of_toolchain(installation, target.compute_capability if target else None),
         *findings.of_imports(auditor.imported),
         *_of_snapshot(auditor),
     ]

@@ -49,14 +49,20 @@ def tiles(module: Module) -> Iterator[Tile]:
     for node in ast.walk(module.tree):
         if not isinstance(node, ast.Dict):
             continue
-        values = {
-            key.value: value.value
-            for key, value in zip(node.keys, node.values, strict=True)
-            if isinstance(key, ast.Constant) and isinstance(value, ast.Constant) and isinstance(value.value, int)
-        }
+        pairs = zip(node.keys, node.values, strict=True)
+        numbers = {key.value: _number(value) for key, value in pairs if isinstance(key, ast.Constant)}
+        values = {key: number for key, number in numbers.items() if number is not None}
         if all(size in values for size in _SIZES):
             m, n, k = (values[size] for size in _SIZES)
             yield Tile(m=m, n=n, k=k, stages=values.get("num_stages", 2), where=module.at(node))
+
+
+def _number(node: ast.expr) -> int | None:
+    """A constant; of a choice between two (by the kind of GPU) the larger one."""
+    if isinstance(node, ast.IfExp):
+        both = [number for number in (_number(node.body), _number(node.orelse)) if number is not None]
+        return max(both, default=None)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else None
 
 
 def of_tiles(

@@ -105,7 +105,7 @@ def _shipped(capability: Capability) -> str:
 
 
 def _for_target(capability: Capability) -> Cell:
-    texts = [text for found in capability.code if (text := _one(found))]
+    texts = dict.fromkeys(text for found in capability.code if (text := _one(found)))
     good = any(found.coverage.runs for found in capability.code)
     return Cell("; ".join(texts) or "no code found", "good" if good else "plain")
 
