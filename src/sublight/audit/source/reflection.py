@@ -62,7 +62,8 @@ def _is(value: Value, cls: Value) -> bool | None:
     if isinstance(cls, Class):
         return False
     if isinstance(value, Class):
-        return cls.dotted == "builtins.type" or (None if value.outside() else False)
+        # A class is one of its metaclass only, and those are called so.
+        return cls.dotted == "builtins.type" or (None if cls.dotted.endswith(("Meta", "Type")) else False)
     python = getattr(builtins, cls.dotted.removeprefix("builtins."), None)
     if isinstance(python, type):
         return isinstance(value, python)

@@ -136,6 +136,14 @@ class Walk:
         capability = target.compute_capability
         self.sources = sources
         self.model_type = target.model_type
+        self.parallel: dict[str, Value] = {
+            "tensor_parallel_size": target.layout.tp,
+            "data_parallel_size": target.layout.dp,
+            "pipeline_parallel_size": target.layout.pp,
+            "decode_context_parallel_size": 1,
+            "prefill_context_parallel_size": 1,
+            "enable_expert_parallel": target.layout.ep > 1,
+        }
         self.assumed = assumed
         self.needs: dict[str, Need] = {}
         self.missing: dict[str, str] = {}  # symbol -> why it is not there
@@ -193,6 +201,7 @@ class Walk:
         config = Instance(None, described, True)
         model = {"quantization_config": None, "hf_config": config, "hf_text_config": config}
         unknown["model_config"] = Instance(None, dict(model), True)
+        unknown["parallel_config"] = Instance(None, dict(self.parallel), True)
         unknown["kernel_config"] = Instance(None, dict(self.wishes), True)
         return Instance(cls if isinstance(cls, Class) else None, unknown, True)
 
@@ -310,7 +319,7 @@ def walking(sources: Sources, target: Target, assumed: Assumed) -> Walk:
     """The walk for a target under the same assumptions, as if nothing had been asked: modules are worked out once."""
     kept = _walks.setdefault(sources, {})
     same = "plain" if assumed == Assumed() else id(assumed)
-    key = (target.compute_capability, target.model_type, same)
+    key = (target.compute_capability, target.model_type, target.layout, same)
     if key not in kept:
         kept[key] = (Walk(sources, target, assumed), assumed)
     walk = kept[key][0]
