@@ -132,7 +132,13 @@ def _before(chosen: _Chosen, cls: Class) -> str:
 
 def _failed(walk: Walk, chosen: _Chosen, name: str, target: Target) -> Route:
     if chosen.outcome.refusal is None:
-        return Route(answer=Answer.NOT_KNOWN, why=f"what {name} leads to could not be told from the source")
+        unsure = [item for item in chosen.verdicts if item.passes is None]
+        why = "; ".join(f"{item.name} {item.reason}" for item in unsure)
+        return Route(
+            answer=Answer.NOT_KNOWN,
+            why=why or f"what {name} leads to could not be told from the source",
+            proofs=tuple(proof for item in unsure for proof in item.proofs),
+        )
     at = chosen.outcome.refused_at
     proofs = tuple(proof for verdict in chosen.verdicts for proof in verdict.proofs)
     said = "; ".join(f"{item.name}: {item.reason}" for item in chosen.verdicts) or chosen.outcome.refusal.message
