@@ -23,6 +23,7 @@ ARGUMENTS = "sglang/srt/server_args.py"
 
 def target(capability: tuple[int, int], a2a: str = "none", **more: object) -> Target:
     known = {"method": "modelopt", "expert_format": "NVFP4", "model_type": "qwen3_moe"} | more
+    layout = known.pop("layout", Layout(tp=8))
     shape = known.pop("shape", Shape(hidden=2048, width=96, experts=128, top_k=8))
     return Target(
         model="a mixture of experts",
@@ -32,7 +33,7 @@ def target(capability: tuple[int, int], a2a: str = "none", **more: object) -> Ta
         gpu="a card",
         compute_capability=capability,
         gpus=8,
-        layout=Layout(tp=8),
+        layout=layout,  # type: ignore[arg-type]
         a2a=a2a,
         **known,  # type: ignore[arg-type]
     )
@@ -141,6 +142,20 @@ def test_0523_refuses_cutlass_for_nvfp4_with_its_line() -> None:
 def test_0523_auto_is_rewritten_on_sm120() -> None:
     found = ask(sources("sglang==0.5.23"), "auto", target((12, 0)))
     assert "rewritten to flashinfer_cutlass" in found.why
+
+
+@pytest.mark.parametrize(
+    ("a2a", "name", "destination"),
+    [
+        ("flashinfer", "flashinfer_cutlass", "flashinfer.fused_moe.cutlass_fused_moe"),
+        ("flashinfer", "flashinfer_trtllm", "flashinfer.fused_moe.trtllm_fp4_block_scale_routed_moe"),
+        ("deepep", "flashinfer_cutedsl", "sglang.srt.layers.moe.flashinfer_cutedsl_moe.flashinfer_cutedsl_moe_masked"),
+    ],
+)
+def test_0523_with_data_parallel_attention(a2a: str, name: str, destination: str) -> None:
+    shape = Shape(hidden=2048, width=768, experts=16, top_k=8)
+    found = ask(sources("sglang==0.5.23"), name, target((10, 0), a2a, layout=Layout(tp=8, dp=8, ep=8), shape=shape))
+    assert (found.answer, found.destination) == (Answer.PASS, destination)
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,7 @@ class Launch:
             "quantization": checkpoint.quantization(self.target) if self.target.method == "modelopt" else None,
             "tp_size": layout.tp,
             "ep_size": layout.ep,
-            "dp_size": layout.dp,
-            "enable_dp_attention": layout.dp > 1,
+            **_groups(layout.dp, fields),
             "moe_a2a_backend": self.target.a2a,
             "context_length": 8192,
             "device": "cuda",
@@ -108,6 +107,13 @@ class Launch:
 
     def _method(self, made: Instance, name: str) -> Value:
         return next((at.names[name] for at in made.cls.line() if name in at.names), None) if made.cls else None
+
+
+def _groups(dp: int, fields: set[str]) -> dict[str, Any]:
+    """Data-parallel attention, by the option of its own where this version has one."""
+    if "attn_dp_size" in fields:
+        return {"attn_dp_size": dp}
+    return {"dp_size": dp, "enable_dp_attention": dp > 1}
 
 
 def attention_of(walk: Evaluator, model: Instance) -> Value:

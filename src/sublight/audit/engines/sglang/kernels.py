@@ -12,7 +12,8 @@ _WHOLE = re.compile(r"moe|experts|mega", re.IGNORECASE)
 _PRODUCT = re.compile(r"gemm|_mm|mm_|grouped|matmul|marlin|mla|attention|attn|mha", re.IGNORECASE)
 _HELPER = re.compile(
     r"quant|permut|align|sort|topk|silu|gelu|shuffle|sum$|_sum|reduce|prepare|convert|interleave|swizzle|is_|has_|get_"
-    r"|workspace|available|config|_type|version|register|reorder|repack|copy|count|index|tune|create|empty|Info$",
+    r"|workspace|available|config|_type|version|register|reorder|repack|copy|count|index|tune|create|empty"
+    r"|(?:Info|Tensors|Args|Params|Spec|Inputs?|Outputs?)$",
     re.IGNORECASE,
 )
 

@@ -1,6 +1,6 @@
 """Routes of the experts' backends: from `--moe-runner-backend` to the kernel that runs."""
 
-from sublight.audit.engines.base import Route
+from sublight.audit.engines.base import Gate, Route
 from sublight.audit.engines.sglang import kernels, matching, story
 from sublight.audit.engines.sglang.arguments import Launch, Settled, launch
 from sublight.audit.engines.sglang.experts import ExpertsWalk
@@ -73,9 +73,18 @@ def _told(begun: Launch, name: str, asked_a2a: str, settled: Settled, way: Way) 
     if not working and kernels.calls_nothing(last.outcome.events):
         return _nothing(name, way, rewritten)
     if not working:
-        return Route(answer=Answer.NOT_KNOWN, why="the layer's call was followed and no kernel was seen in it",
-                     proofs=rewritten, gates=story.gates(events))  # fmt: skip
+        return _unseen(last.outcome.events, rewritten, story.gates(events))
     return _judged(begun, name, asked_a2a, asked, way, working, rewritten)
+
+
+def _unseen(events: tuple[Event, ...], rewritten: tuple[Proof, ...], gates: tuple[Gate, ...]) -> Route:
+    """No kernel on a way that could not be followed everywhere; refusals seen on it are named."""
+    perhaps = [event for event in events if event.kind == "raise" and not event.certain]
+    why = "the layer's call was followed and no kernel was seen in it"
+    if perhaps:
+        why += f"; it may refuse: {perhaps[0].text}"
+    lines = tuple(story.proof(event) for event in perhaps[:3])
+    return Route(answer=Answer.NOT_KNOWN, why=why, proofs=(*rewritten, *lines), gates=gates)
 
 
 def _nothing(name: str, way: Way, rewritten: tuple[Proof, ...]) -> Route:
