@@ -14,11 +14,10 @@ from sublight.audit.source.whereabouts import whereabouts
 
 def importable(scene: Scene, route: Route) -> Step:
     """Whether every symbol of the path can be imported; a failure swallowed on the way is named as the cause."""
-    if not route.needs:
-        if route.answer is Answer.PASS:
-            return passed(Rung.IMPORTABLE, "the path imports nothing beyond the engine itself", *route.proofs[-1:])
+    asked = needs_of(route)
+    if not asked:
         return unknown(Rung.IMPORTABLE, "what it would import is not known: no path to its kernel was found")
-    answers = [(need, symbol_answer(scene, need.symbol)) for need in _distinct(route.needs)]
+    answers = [(need, symbol_answer(scene, need.symbol)) for need in _distinct(asked)]
     proofs = [proof for need, answer in answers for proof in (_asked(need), *answer.proofs)]
     bad = [(need, answer) for need, answer in answers if answer.answer is Answer.FAIL]
     if bad:
@@ -28,6 +27,14 @@ def importable(scene: Scene, route: Route) -> Step:
     if open_ones:
         return unknown(Rung.IMPORTABLE, _together(scene, open_ones), *proofs, hint=open_ones[0].hint)
     return passed(Rung.IMPORTABLE, f"imported: {', '.join(answer.symbol for _, answer in answers)}", *proofs)
+
+
+def needs_of(route: Route) -> tuple[Need, ...]:
+    """What the path imports; where it needs nothing of others, the place in the engine's own code that it ends at."""
+    if route.needs or route.answer is not Answer.PASS or not route.destination:
+        return route.needs
+    where = route.proofs[-1].where if route.proofs else ""
+    return (Need(route.destination, where, "the engine's own"),)
 
 
 def _distinct(needs: Iterable[Need]) -> list[Need]:

@@ -14,6 +14,7 @@ import msgspec
 
 from sublight.audit.engines.base import Declaration, Engine, Gate, Pin, Route
 from sublight.audit.guarded import Together, guards
+from sublight.audit.importable import needs_of
 from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer
 from sublight.audit.reading import WatchedSources
@@ -51,7 +52,7 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def symbols(self) -> tuple[str, ...]:
         """Every symbol that some path imports."""
-        return tuple(dict.fromkeys(need.symbol for answered in self.backends for need in answered.route.needs))
+        return tuple(dict.fromkeys(need.symbol for answered in self.backends for need in needs_of(answered.route)))
 
     @property
     def tried(self) -> tuple[str, ...]:
