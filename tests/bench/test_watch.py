@@ -6,6 +6,7 @@ import pytest
 
 from sublight.bench.kernels.run import bench_kernels, chosen, rank_problem
 from sublight.bench.record.kernels import KernelBench
+from sublight.bench.watch import watch
 from sublight.errors import BenchError, UnknownNameError, UsageError
 from sublight.facts.model import Model, read_model
 from sublight.facts.workload import Layout
@@ -25,13 +26,37 @@ def measured(model: Model, *names: str, tokens: tuple[int, ...] = (1, 2), **opti
     return bench_kernels(model, Layout(), tokens, device="cpu", candidates=names, budget_s=0.05, **options)  # type: ignore[arg-type]
 
 
+def test_silence_and_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that says two things, one of them in two pieces, and then nothing more."""
+    (tmp_path / "silent.py").write_text(
+        "import sys, time\n"
+        "with open(sys.argv[2], 'ab', buffering=0) as lines:\n"
+        "    lines.write(open(sys.argv[1], 'rb').read() + b'\\nsec')\n"
+        "    time.sleep(0.2)\n"
+        "    lines.write(b'ond\\n')\n"
+        "    time.sleep(3600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    heard: list[bytes] = []
+    ended = watch("silent", b"first", 3.0, heard.append)
+    assert heard == [b"first", b"second"]
+    assert (ended.hung, ended.code, ended.reason) == (True, -9, "no answer")
+
+
+def test_a_process_that_leaves_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaves.py").write_text("import sys\nprint('what went wrong', file=sys.stderr)\nsys.exit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    ended = watch("leaves", b"", 60.0, lambda line: None)
+    assert (ended.hung, ended.reason) == (False, "its process left with 3: what went wrong")
+
+
 def test_one_that_hangs_is_ended_and_the_others_go_on(tiny: Model) -> None:
-    found = measured(tiny, "HONEST", "HANGS", limit_s=6.0)
+    found = measured(tiny, "HONEST", "HANGS", limit_s=20.0)
     assert [s.tokens for s in found.shapes] == [1, 2]
     assert all(s.results[0].measurement is not None for s in found.shapes)
     hung = next(r for s in found.shapes for r in s.results if r.name.endswith("HANGS") and r.reason)
-    assert "no answer within 6 s" in hung.reason
-    assert "1 tokens" in hung.reason
+    assert "no answer within 20 s" in hung.reason
+    assert "at 1 token:" in hung.reason
     assert found.absent[f"{CHEATS}:HANGS"].endswith("taken out of what followed")
 
 

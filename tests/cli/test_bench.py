@@ -50,7 +50,7 @@ def test_kernels_rehearsed_saved_and_shown(sublight: Sublight, tmp_path: Path) -
     assert (done.code, done.err) == (0, "")
     assert "A rehearsal on a CPU" in done.out
     assert "humming: humming-kernels is not installed here" in done.out
-    assert "limit: one read of the bytes" in done.out
+    assert "limit: one read of 222 kB" in done.out
     record = json.loads((tmp_path / "k.json").read_text())
     assert record["schema"] == "sublight/bench-kernels"
     shapes = record["record"]["shapes"]

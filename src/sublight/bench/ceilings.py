@@ -17,10 +17,11 @@ from sublight.bench.record.kernels import Ceilings
 from sublight.bench.record.measurement import ClockName
 from sublight.errors import KernelError
 
-_SIZES = tuple(mib << 20 for mib in (1, 2, 5, 10, 20, 40, 80, 160, 320, 640))
+# The smallest is what a launch costs that reads next to nothing.
+_SIZES = (4 << 10, 64 << 10, *(mib << 20 for mib in (1, 2, 5, 10, 20, 40, 80, 160, 320, 640)))
 _CPU_SIZES = tuple(kib << 10 for kib in (64, 256, 1024, 4096, 16384))
 _RULE = StoppingRule(least=5, most=15, spread=0.02, budget_s=0.3)
-_FEWEST_WINDOWS = 8
+_FEWEST_WINDOWS, _MOST_WINDOWS = 8, 1024
 _THREADS = 512
 _BLOCKS = (1, 2, 3)  # a multiprocessor; the kernel's registers allow three
 Reader = Callable[[Tensor], None]
@@ -54,7 +55,8 @@ def _copy(source: Tensor, target: Tensor) -> None:
 
 def _read_s(store: Tensor, size: int, reader: Reader, clock: ClockName, l2_bytes: int | None) -> float:
     """One launch over `size` bytes, windows of the store in turn."""
-    windows = max(1, min(store.numel() // size, max(_FEWEST_WINDOWS, sets_needed(size, l2_bytes or 0))))
+    wanted = min(max(_FEWEST_WINDOWS, sets_needed(size, l2_bytes or 0)), _MOST_WINDOWS)
+    windows = max(1, min(store.numel() // size, wanted))
     parts = [store[i * size : (i + 1) * size] for i in range(windows)]
     timed = ready(clock, [lambda part=part: reader(part) for part in parts])  # type: ignore[misc]
     return interleave({"read": timed.round}, {"read": windows}, _RULE)["read"].median_s

@@ -139,7 +139,7 @@ class _Listener:
             BenchError: it ended while no candidate was at work.
         """
         name, tokens = self.now.candidate, self.now.tokens
-        doing = f"{self.now.what} at {tokens} tokens" if tokens else self.now.what
+        doing = f"{self.now.what} at {tokens} token{'s' * (tokens != 1)}" if tokens else self.now.what
         reason = f"no answer within {limit_s:g} s" if ended.hung else ended.reason
         if not name:
             raise BenchError(
@@ -182,7 +182,7 @@ class _Listener:
             seed=self.job.seed,
             model=model.name,
             layout=str(layout),
-            problem=str(self.job.problem) + (f"; {load}" if load else ""),
+            problem=str(self.job.problem).partition(", ")[2] + (f"; {load}" if load else ""),
             weight_format=self.job.problem.weight_format,
             ceilings=self.machine.ceilings,
             shapes=tuple(shapes),

@@ -18,9 +18,9 @@ from sublight.limits.sharding import heads_on_rank, shape_on_rank
 _MLP_ROWS = ("mlp.dense", "moe.shared")
 _NO_LIBRARY = {
     "moe.experts": "`sublight bench kernels` times it",
-    "indexer.scores": "torch has no kernel for it: engines call DeepGEMM's or their own",
-    "linear.state": "torch has no kernel for it: engines call flash-linear-attention's",
-    "mamba.state": "torch has no kernel for it: engines call mamba-ssm's",
+    "indexer.scores": "not in torch: engines call DeepGEMM or kernels of their own",
+    "linear.state": "not in torch: engines call flash-linear-attention",
+    "mamba.state": "not in torch: engines call mamba-ssm",
 }
 
 
@@ -149,7 +149,7 @@ def _mlp(tensors: list[Tensor], workload: Workload, tokens: int) -> Launch:
         return _none("an MLP", "it is not gate, up and down of one format")
     hidden, width = inward[0][1], outward[0][1]
     form = tensors[0].format
-    what = f"[{tokens}, {hidden}] through {width} {form.title}, gate and up in one product, silu, down"
+    what = f"[{tokens}, {hidden}] to {width} and back, SwiGLU, {form.title}"
     moved = sum(form.storage(s).total_bytes for _, s in shapes) + 2.0 * tokens * 2 * hidden
     return Launch(
         product="mlp",
@@ -215,11 +215,11 @@ def _plain_bytes(form: Format, count: int) -> float:
 
 def _attention(cache: Cache, workload: Workload) -> Launch:
     if cache.kind != "kv":
-        return _none(
-            "attention", "torch has no kernel for attention over a latent cache: engines call FlashMLA or others"
-        )
+        return _none("attention", "a latent cache, not in torch: engines call FlashMLA or FlashInfer")
     if workload.kv_dtype != "bf16":
-        return _none("attention", f"torch has no kernel for attention over a {workload.kv_dtype} cache")
+        return _none(
+            "attention", f"a cache in {workload.kv_dtype}, not in torch: engines call FlashInfer or FlashAttention"
+        )
     if cache.borrowed:
         return _none("attention", "layers that read another layer's cache are not measured")
     sequences, read = workload.sequences_per_rank, cache.tokens_read(workload.context)

@@ -228,7 +228,7 @@ def _norm(made: _Made) -> Product:
         results[i % len(results)] = functional.rms_norm(x, (launch.columns,), weights[i], 1e-6)
 
     return Product(
-        library="torch.nn.functional.rms_norm, without the residual that engines add in the same kernel",
+        library="torch's rms_norm, without the residual that engines add in the same kernel",
         run=run,
         out=lambda i: results[i % len(results)],
         expected=lambda i: functional.rms_norm(x.float(), (launch.columns,), weights[i].float(), 1e-6),

@@ -82,19 +82,19 @@ def _shapes_table(bench: KernelBench) -> Table:
         Column("of read", "right"),
         Column("vs best peer", "right"),
         Column("error", "right", 2),
-        Column("MB", "right", 3),
-        Column("remark", priority=1, least=24),
+        Column("remark", priority=1),
     )
     lines = [line for shape in bench.shapes for line in _shape_lines(shape)]
     return Table(columns, tuple(lines))
 
 
 def _shape_lines(shape: Shape) -> Iterable[Line]:
-    limit = f"{shape.experts_hit:.1f} experts hit, {show_bytes(shape.bytes)}"
-    head = [Cell(show_count(shape.tokens), "strong"), Cell("limit: one read of the bytes", "muted", limit)]
-    head += [Cell(_us(shape.floor_s), "muted"), Cell(""), Cell(_gbs(shape.bytes / shape.floor_s), "muted")]
-    head += [Cell(show_percent(shape.copy_s / shape.floor_s), "muted"), Cell(""), Cell(""), Cell("")]
-    yield Line((*head, Cell(f"{shape.bytes / 1e6:,.1f}", "muted"), Cell(limit, "muted")), "group")
+    limit = Cell(f"limit: one read of {show_bytes(shape.bytes)}", "muted", f"{shape.experts_hit:.1f} experts hit")
+    head = (Cell(show_count(shape.tokens), "strong"), limit, Cell(_us(shape.floor_s), "muted"), Cell(""))
+    rates = (Cell(_gbs(shape.bytes / shape.floor_s), "muted"), Cell(show_percent(shape.copy_s / shape.floor_s)))
+    yield Line(
+        (*head, *rates, Cell(""), Cell(""), Cell(""), Cell(f"{shape.experts_hit:.1f} experts", "muted")), "group"
+    )
     order = {"kernel": 0, "reference": 1, "peer": 2}
     for result in sorted(shape.results, key=lambda r: (order.get(r.kind, 3), _seconds(r))):
         yield _result_line(shape, result)
@@ -109,7 +109,7 @@ def _result_line(shape: Shape, result: Result) -> Line:
     taken = result.measurement
     if taken is None:
         empty = [Cell("")] * 6
-        return Line((Cell(""), name, Cell("none", "warn"), *empty, Cell(""), Cell(result.reason, "warn")))
+        return Line((Cell(""), name, Cell("none", "warn"), *empty, Cell(result.reason, "warn")))
     copy_s = shape.copy_s * result.bytes / shape.bytes
     peer = shape.best_peer_s
     same = result.bytes == shape.bytes
@@ -124,8 +124,7 @@ def _result_line(shape: Shape, result: Result) -> Line:
             Cell(show_percent(shape.floor_s / taken.seconds) if same else ""),
             Cell(show_ratio(peer / taken.seconds) if peer is not None else ""),
             Cell(f"{taken.agreed.relative_error:.1e}"),
-            Cell(f"{result.bytes / 1e6:,.1f}", "muted"),
-            _remark(taken, "" if same else "counted in its own format of weights"),
+            _remark(taken, "" if same else f"{show_bytes(result.bytes)} in its format"),
         )
     )
 
@@ -163,8 +162,9 @@ def _swept(bench: KernelBench) -> list[Block]:
     wrong = [c for c in bench.swept if c.reason]
     names = ", ".join(dict.fromkeys(c.name for c in bench.swept))
     sizes = [c.tokens for c in bench.swept]
-    text = f"{names} compared without a clock at {len(set(sizes))} more numbers of tokens, {min(sizes)} to {max(sizes)}"
-    blocks: list[Block] = [Note(f"{c.name} at {c.tokens} tokens: {c.reason}", "error") for c in wrong]
+    text = f"{names} at {len(set(sizes))} more numbers of tokens, {min(sizes)} to {max(sizes)}"
+    blocks: list[Block] = [Heading("Compared without a clock")]
+    blocks += [Note(f"{c.name} at {c.tokens} tokens: {c.reason}", "error") for c in wrong]
     return [*blocks, Listing((Cell(text + (": all agree" if not wrong else f": {len(wrong)} do not")),))]
 
 
@@ -193,7 +193,7 @@ def ops_document(bench: OpsBench) -> Document:
     figures = (
         ("rows timed", show_time(total), f"{len(timed)} of {len(bench.rows)} rows of a step, one after the other"),
     )
-    step = f"{bench.tokens} tokens, context {bench.context:,}, {bench.kv_dtype.upper()} KV"
+    step = f"{_tokens(bench.tokens)}, context {bench.context:,}, {bench.kv_dtype.upper()} KV"
     blocks: list[Block] = [
         *_rehearsal(bench),
         Headline(figures),
@@ -206,6 +206,7 @@ def ops_document(bench: OpsBench) -> Document:
                 Cell("us a call: median of rounds in one CUDA graph (wall clock in a rehearsal); weights take turns"),
                 Cell("of read: time of one launch that only reads as many bytes, over its time"),
                 Cell("ms a step: calls of the step times that; a row with a part that was not timed has none"),
+                Cell(f"called: {_libraries(bench)}"),
             )
         ),
     ]
@@ -225,24 +226,25 @@ def _rows_table(bench: OpsBench) -> Table:
         Column("GB/s", "right", 1),
         Column("of read", "right"),
         Column("error", "right", 3),
-        Column("by", priority=2, least=20),
         Column("what", priority=1, least=28),
-        Column("remark", priority=1, least=20),
     )
     lines = [_part_line(row, part, bench.ceilings) for row in bench.rows for part in row.parts]
     total = sum(s for r in bench.rows if (s := r.step_s) is not None)
     end = [Cell("rows timed", "strong"), Cell(""), Cell(""), Cell(show_ms(total, 3), "strong")]
-    return Table(columns, (*lines, Line((*end, *[Cell("")] * 6), "total")))
+    return Table(columns, (*lines, Line((*end, *[Cell("")] * 4), "total")))
 
 
 def _part_line(row: OpRow, part: Part, ceilings: Ceilings) -> Line:
     title = Cell(ROWS[row.id].title)
     taken = part.measurement
     if taken is None:
-        empty = [Cell("")] * 4
         return Line(
-            (title, Cell(""), Cell("not timed", "muted"), *empty, Cell(""), Cell(""), Cell(part.reason, "muted"))
+            (title, Cell(""), Cell("not timed", "muted"), *[Cell("")] * 4, Cell(part.reason, "muted", part.what))
         )
+    remark = _remark(taken, "")
+    what = (
+        Cell(f"{part.what}: {remark.text}", "warn", part.library) if remark.text else Cell(part.what, note=part.library)
+    )
     return Line(
         (
             title,
@@ -252,11 +254,19 @@ def _part_line(row: OpRow, part: Part, ceilings: Ceilings) -> Line:
             Cell(_gbs(part.bytes / taken.seconds)),
             Cell(show_percent(ceilings.floor_s(part.bytes) / taken.seconds)),
             Cell(f"{taken.agreed.relative_error:.1e}"),
-            Cell(part.library, "muted"),
-            Cell(part.what),
-            _remark(taken, ""),
+            what,
         )
     )
+
+
+def _libraries(bench: OpsBench) -> str:
+    """What was called, and for which rows."""
+    rows: dict[str, dict[str, None]] = {}
+    for row in bench.rows:
+        for part in row.parts:
+            if part.measurement is not None:
+                rows.setdefault(part.library, {})[ROWS[row.id].title] = None
+    return "; ".join(f"{library}: {', '.join(titles)}" for library, titles in rows.items())
 
 
 def comm_document(bench: CommBench) -> Document:
