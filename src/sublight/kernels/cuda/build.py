@@ -1,8 +1,8 @@
 """Sources to a cubin for one exact target, through NVRTC or nvcc, kept in a cache whose key forgets nothing.
 
-The key is a hash of the source bytes, the defines, the flags, the target, and the compiler with its version: a change in
-any of them compiles anew. A cubin whose file is damaged is compiled again, never loaded. No header is included by any
-source here, so there is nothing else that could change the result.
+The key is a hash of the source bytes, the defines, the flags, the target, and the compiler with its version: a change
+in any of them compiles anew. A cubin whose file is damaged is compiled again, never loaded. No header is included by
+any source here, so there is nothing else that could change the result.
 """
 
 import hashlib
@@ -85,7 +85,7 @@ class Nvrtc:
             raise _failed(source, target, self.name, log.decode(errors="replace"))
         cubin = b" " * int(checked(nvrtc.nvrtcGetCUBINSize(program)))  # type: ignore[call-overload]
         checked(nvrtc.nvrtcGetCUBIN(program, cubin))
-        return cubin
+        return bytes(cubin)
 
 
 @cache

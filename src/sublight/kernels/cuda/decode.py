@@ -2,6 +2,7 @@
 
 import ctypes
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,8 +10,8 @@ from torch import Tensor
 from sublight.errors import KernelError
 from sublight.kernels.cuda.build import compile_kernel
 from sublight.kernels.cuda.driver import SHARED_LIMIT, Kernel, device_attribute
-from sublight.kernels.cuda.layout import DecodeWeights
-from sublight.kernels.cuda.plan import WARPS, DecodePlan, bucket, plan_decode
+from sublight.kernels.cuda.layout import DecodeWeights, w2_shape
+from sublight.kernels.cuda.plan import WARPS, DecodePlan, plan_decode
 
 _TARGETS = {(9, 0): "sm_90a"}
 """Exact capabilities that this kernel has been run on."""
@@ -27,6 +28,7 @@ class DecodeWorkspace:
         device: a CUDA device.
         shared_limit: bytes of shared memory a block may use, where less than the GPU's own limit is wanted.
         piece, team: as in the plan, where its default is not wanted.
+        early_start: a launch may be set up while the kernel before it ends; it reads nothing before that end.
     """
 
     def __init__(
@@ -38,10 +40,12 @@ class DecodeWorkspace:
         shared_limit: int | None = None,
         piece: int | None = None,
         team: int | None = None,
+        early_start: bool = True,
     ) -> None:
         self.device = torch.empty(0, device=device).device
         self.shape = (hidden, inter, top_k)
         self._wanted = (piece, team)
+        self._early_start = early_start
         properties = torch.cuda.get_device_properties(self.device)
         self.target = _target((properties.major, properties.minor))
         self.grid = properties.multi_processor_count
@@ -59,18 +63,20 @@ class DecodeWorkspace:
 
     def kernel(self, tokens: int) -> Kernel:
         """Compiled on the first call for its number of tokens; call it before capturing a graph."""
-        size = bucket(tokens)
-        if size not in self._kernels:
-            self._kernels[size] = _load(self.plan(tokens), self.target)
-        return self._kernels[size]
+        plan = self.plan(tokens)
+        if plan.max_tokens not in self._kernels:
+            self._kernels[plan.max_tokens] = _load(plan, self.target, self._early_start)
+        return self._kernels[plan.max_tokens]
 
     def launch(self, x: Tensor, ids: Tensor, weights: Tensor, experts: DecodeWeights, out: Tensor) -> None:
         tokens = x.shape[0]
-        tensors = (x, ids, weights, experts.w13, experts.scale13, experts.w2, experts.scale2)
-        arguments: list[ctypes._SimpleCData] = [ctypes.c_void_p(t.data_ptr()) for t in (*tensors, self._exchange, self._arrivals, out)]  # type: ignore[type-arg]
-        arguments += [ctypes.c_int(n) for n in (tokens, experts.experts, self._exchange.shape[1])]
+        inputs = (x, ids, weights, experts.w13, experts.scale13, experts.w2, experts.scale2)
+        tensors = (*inputs, self._exchange, self._arrivals, out)
+        counts = (tokens, experts.experts, self._exchange.shape[1])
+        arguments: list[ctypes._SimpleCData[Any]] = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
+        arguments += [ctypes.c_int(n) for n in counts]
         stream = torch.cuda.current_stream(self.device).cuda_stream
-        self.kernel(tokens).launch_cooperative(self.grid, WARPS * 32, stream, arguments)
+        self.kernel(tokens).launch(self.grid, WARPS * 32, stream, arguments)
 
 
 def fused_moe(
@@ -100,6 +106,7 @@ def fused_moe(
     _expect("topk_ids", topk_ids, torch.int32, (tokens, top_k), workspace.device)
     _expect("topk_weights", topk_weights, torch.float32, (tokens, top_k), workspace.device)
     _expect("w13", experts.w13, torch.uint8, (experts.experts, inter // 16, hidden // 64, 1152), workspace.device)
+    _expect("w2", experts.w2, torch.uint8, (experts.experts, *w2_shape(hidden, inter)), workspace.device)
     if out is None:
         out = torch.empty_like(x)
     _expect("out", out, torch.bfloat16, (tokens, hidden), workspace.device)
@@ -131,5 +138,6 @@ def _fits(size: int, top_k: int) -> bool:
 
 
 @cache
-def _load(plan: DecodePlan, target: str) -> Kernel:
-    return Kernel(compile_kernel("moe_decode.cu", plan.defines(), target), "moe_decode", plan.stream_bytes)
+def _load(plan: DecodePlan, target: str, early_start: bool) -> Kernel:
+    cubin = compile_kernel("moe_decode.cu", plan.defines(), target)
+    return Kernel(cubin, "moe_decode", plan.stream_bytes, early_start)

@@ -4,30 +4,55 @@ Everything happens in the context that torch has made current, on the stream tha
 """
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from sublight.errors import KernelError
 
 SHARED_LIMIT = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+_MAY_START_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("value", ctypes.c_int * 17))  # the value starts at byte 8 and has 64
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("shape", ctypes.c_uint * 7),  # grid, block, dynamic shared memory
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
 
 
 class Kernel:
-    """A loaded kernel. It keeps its module loaded for as long as the process lives, as graphs may hold on to it."""
+    """A loaded kernel. It keeps its module loaded for as long as the process lives, as graphs may hold on to it.
 
-    def __init__(self, cubin: bytes, name: str, dynamic_shared_bytes: int) -> None:
+    Args:
+        early_start: the kernel may start before its predecessor on the stream has ended, and waits for that end itself.
+    """
+
+    def __init__(self, cubin: bytes, name: str, dynamic_shared_bytes: int, early_start: bool = True) -> None:
         self.name = name
         self.dynamic_shared_bytes = dynamic_shared_bytes
         self.module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(self.module), cubin)
         self._call("cuModuleGetFunction", ctypes.byref(self._function), self.module, name.encode())
         self._call("cuFuncSetAttribute", self._function, _MAX_DYNAMIC_SHARED, dynamic_shared_bytes)
+        self._attributes = (_Attribute * 2)()
+        for attribute, kind in zip(self._attributes, (_COOPERATIVE, _MAY_START_EARLY), strict=True):
+            attribute.id, attribute.value[1] = kind, int(kind == _COOPERATIVE or early_start)
 
-    def launch_cooperative(self, grid: int, threads: int, stream: int, arguments: list[ctypes._SimpleCData]) -> None:  # type: ignore[type-arg]
-        """All blocks resident at once, or none: what blocks that wait for each other need."""
+    def launch(self, grid: int, threads: int, stream: int, arguments: "Sequence[ctypes._SimpleCData[Any]]") -> None:
+        """All blocks resident at once or none of them, which blocks that wait for each other need."""
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
-        shape = (grid, 1, 1, threads, 1, 1, self.dynamic_shared_bytes)
-        self._call("cuLaunchCooperativeKernel", self._function, *shape, ctypes.c_void_p(stream), pointers)
+        shape = (ctypes.c_uint * 7)(grid, 1, 1, threads, 1, 1, self.dynamic_shared_bytes)
+        config = _Config(shape, stream, self._attributes, len(self._attributes))
+        self._call("cuLaunchKernelEx", ctypes.byref(config), self._function, pointers, None)
 
     def _call(self, function: str, *arguments: object) -> None:
         check(function, f"{function} for {self.name}", *arguments)
@@ -45,9 +70,8 @@ def check(function: str, asked: str, *arguments: object) -> None:
         text = ctypes.c_char_p()
         library.cuGetErrorString(status, ctypes.byref(text))
         found = text.value.decode() if text.value else f"error {status}"
-        raise KernelError(
-            asked, f"the CUDA driver says: {found}", "a GPU of the kernel's exact target with its memory free"
-        )
+        hint = "a GPU of the kernel's exact target with its memory free"
+        raise KernelError(asked, f"the CUDA driver says: {found}", hint)
 
 
 def device_attribute(attribute: int, device: int) -> int:
@@ -61,6 +85,5 @@ def _library() -> ctypes.CDLL:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
-        raise KernelError(
-            "running a CUDA kernel", "there is no CUDA driver here", "a machine with an NVIDIA GPU"
-        ) from None
+        asked, found = "running a CUDA kernel", "there is no CUDA driver here"
+        raise KernelError(asked, found, "a machine with an NVIDIA GPU") from None

@@ -1,9 +1,9 @@
 """The layout of NVFP4 experts that the decode kernel streams, and its exact inverse. Plain torch, any device.
 
 Weights are cut into blocks of 16 rows x 64 columns, because that is what 32 lanes hold as operand A of four
-`mma.m16n8k16`: lane (g, t) has columns 16t .. 16t + 15 of rows g and g + 8, so that it needs one scale a row. A block is
-512 bytes of codes (16 a lane, one 32-bit word an mma) and the scales. `w13` pairs a block of gate rows with the block of
-up rows that they are multiplied by. README.md beside this file draws it.
+`mma.m16n8k16`: lane (g, t) has columns 16t .. 16t + 15 of rows g and g + 8, so that it needs one scale a row. A block
+is 512 bytes of codes (16 a lane, one 32-bit word an mma) and the scales. `w13` pairs a block of gate rows with the
+block of up rows that they are multiplied by. README.md beside this file draws it.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,8 @@ class DecodeWeights:
     Attributes:
         w13: uint8 [experts, inter/16, hidden/64, 1152]: gate block, up block, and for each lane the scales of its gate
             rows g, g + 8 and of its up rows g, g + 8.
-        w2: uint8 [experts, inter/64, hidden/16, 576]: the block, and for each lane the scales of rows g, g + 8.
+        w2: uint8 [experts, inter/(64 * run), hidden/16, 576 * run]: blocks, each followed by the scales of rows g,
+            g + 8 of each lane. A run of two column blocks lies together where their number is even.
         scale13: fp32 [experts, 2], of gate and up.
         scale2: fp32 [experts].
     """
@@ -70,10 +71,11 @@ def pack_experts(w13: Quantised, w2: Quantised) -> DecodeWeights:
     inter = rows // 2
     _check(w13, w2)
     packed13 = torch.empty(experts, inter // 16, hidden // 64, 1152, dtype=torch.uint8, device=w13.codes.device)
-    packed2 = torch.empty(experts, inter // 64, hidden // 16, 576, dtype=torch.uint8, device=w2.codes.device)
+    packed2 = torch.empty(experts, *w2_shape(hidden, inter), dtype=torch.uint8, device=w2.codes.device)
     for e in range(experts):
         packed13[e] = _pack_pairs(w13.codes[e], _bytes(w13.scales[e]))
-        packed2[e] = _pack_blocks(w2.codes[e], _bytes(w2.scales[e]))
+        blocks = _pack_blocks(w2.codes[e], _bytes(w2.scales[e]))
+        packed2[e] = blocks.view(-1, run_blocks(inter), hidden // 16, 576).transpose(1, 2).flatten(2)
     above13, above2 = w13.global_scale, w2.global_scale
     assert above13 is not None and above2 is not None  # the format has them
     scale13 = above13.multiplier.float().expand(experts, 2).contiguous()
@@ -83,11 +85,23 @@ def pack_experts(w13: Quantised, w2: Quantised) -> DecodeWeights:
 def unpack_experts(weights: DecodeWeights) -> tuple[Quantised, Quantised]:
     """The checkpoint's codes and scales again, bit for bit; global scales as multipliers, gate and up by themselves."""
     pairs = [_unpack_pairs(p) for p in weights.w13]
-    downs = [_unpack_blocks(p) for p in weights.w2]
+    runs = weights.w2.view(*weights.w2.shape[:3], -1, 576).transpose(2, 3)  # expert, run, block of the run, tile
+    downs = [_unpack_blocks(p.flatten(0, 1)) for p in runs]
     return (
         _quantised(pairs, weights.scale13),
         _quantised(downs, weights.scale2.unsqueeze(-1)),
     )
+
+
+def run_blocks(inter: int) -> int:
+    """Column blocks of a row tile of w2 that lie together: a copy of two is larger and as easily balanced."""
+    return 1 if inter // 64 % 2 else 2
+
+
+def w2_shape(hidden: int, inter: int) -> tuple[int, int, int]:
+    """Of one expert."""
+    run = run_blocks(inter)
+    return inter // 64 // run, hidden // 16, 576 * run
 
 
 def _quantised(parts: list[tuple[Tensor, Tensor]], above: Tensor) -> Quantised:
@@ -155,7 +169,7 @@ def _split(rows: Tensor, matrices: int, inner: int) -> Tensor:
 
 
 def _words(codes: Tensor, matrices: int) -> Tensor:
-    """Two bytes of row g and two of row g + 8 -> one word: [matrix, tile, g, block, t, mma] with blocks last but two."""
+    """Two bytes of row g and two of row g + 8 -> one word: [matrix, tile, g, t, block, mma]."""
     quads = codes.contiguous().view(torch.int16).long() & 0xFFFF
     parts = quads.reshape(matrices, -1, 2, 8, quads.shape[1] // 16, 4, 4)
     low, high = (torch.from_numpy(table).to(codes.device) for table in _tables())
@@ -180,7 +194,7 @@ def _codes(words: Tensor) -> Tensor:
 def decode_word(q: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What the kernel's bit operations make of a word, as int64: four pairs of bf16 patterns, value times 2^-126.
 
-    The registers of operand A: rows g and g + 8 with columns 4i, 4i + 1, then the same rows with columns 4i + 2, 4i + 3.
+    The registers of operand A: rows g and g + 8 with columns 4i, 4i + 1, then the same rows with 4i + 2, 4i + 3.
     """
 
     def turn(by: int) -> Tensor:

@@ -21,6 +21,7 @@ constexpr int TEAMS = WARPS / TEAM;
 constexpr int WARP_BLOCKS = (K_BLOCKS + TEAM - 1) / TEAM;   // a warp's share of a gate/up tile
 constexpr int ROW_TILES = HIDDEN / 16;                      // 16-row tiles of the output
 constexpr int PAIR_TILES = INTER / 16;                      // 16-row (gate, up) tiles of an expert
+constexpr int RUN = I_BLOCKS % 2 ? 1 : 2;                   // k64 blocks of a row tile that lie together in w2
 constexpr int CTA_ROWS = (ROW_TILES + GRID - 1) / GRID;     // output tiles a CTA owns, at most
 constexpr int GROUP = MAX_M < 8 ? MAX_M : 8;                // tokens of an expert in one pass
 constexpr int PAIRS = MAX_M * TOPK;
@@ -30,11 +31,12 @@ constexpr int SLOT = SLOT_A > SLOT_B ? SLOT_A : SLOT_B;
 constexpr int RING = WARPS * DEPTH * SLOT;
 constexpr int SUM_STRIDE = CTA_ROWS * 16 + 4;               // words between two columns of the final sum
 constexpr int SUM_BYTES = WARPS * N_TILES * 8 * SUM_STRIDE * 4;
-constexpr int EARLY_ROWS = CTA_ROWS < 4 ? CTA_ROWS : 2;     // down tiles decoded before h is needed
+constexpr int CHUNK = CTA_ROWS <= 3 ? CTA_ROWS : CTA_ROWS % 3 == 0 ? 3 : CTA_ROWS % 2 == 0 ? 2 : 1;  // down tiles decoded at a time
 constexpr int AHEAD = N_TILES == 1 && ITEMS > 1 ? 2 : 1;    // down items whose h is on its way
 constexpr int LISTERS = (PAIRS + 31) / 32;                  // warps with a pair a lane
 constexpr bool FEW = PAIRS <= 32;                           // each warp can group the pairs by itself
 constexpr int MAX_EXPERTS = 1024;
+constexpr int COLUMNS = N_TILES * 8;
 constexpr u32 NONE = 255;
 constexpr u32 NOT_YET = 0xFFFFFFFFu;                        // two bf16 NaNs that no conversion produces
 constexpr float DECODE_SCALE = 16384.f;                     // decoded weights are value * 2^-14
@@ -42,6 +44,7 @@ constexpr float DECODE_SCALE = 16384.f;                     // decoded weights a
 static_assert(HIDDEN % 64 == 0 && INTER % 64 == 0, "widths are multiples of 64");
 static_assert(PAIRS < 255 && (MAX_M > 1 || FEW), "pairs are numbered by a byte, one token's by a lane");
 static_assert(ITEMS == 1 || ITEMS % 2 == 0, "h of two items is under way in turn");
+static_assert(DEPTH > 1, "a warp looks one slot ahead");
 static_assert(MAX_M <= 16, "an expert has two groups at most");
 
 struct Grouping {                        // while many pairs are grouped
@@ -56,52 +59,77 @@ struct Shared {
   };
   u64 full[WARPS * DEPTH];               // ring slots have landed
   u64 sums_full[TEAMS], sums_empty[TEAMS], tables;
-  u32 epoch;
+  u32 epoch, claims;                     // claims: slots of down items that warps have taken
+  int claimed[WARPS * DEPTH];            // first item of a ring slot
   float gate_scale[PAIRS], up_scale[PAIRS], out_scale[PAIRS];
   u16 expert[FEW ? WARPS : 1][PAIRS];    // of each group; a list a warp where each warp makes its own
   u8 count[PAIRS], pair[PAIRS * 8];      // of each group
-  u8 column[PAIRS * MAX_M];              // the pair that a (group, token) is, or NONE
+  u8 column[PAIRS * COLUMNS];            // the pair that a (group, token) is, or NONE
 };
 static_assert(STREAM_BYTES == (RING > SUM_BYTES ? RING : SUM_BYTES), "the final sum reuses the ring");
 static_assert(sizeof(Shared) <= STATIC_BYTES, "the plan leaves room for the rest");
 
 DEV u32 smem_of(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-DEV void bar_init(u64* b, u32 count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_of(b)), "r"(count) : "memory");
+DEV void bar_init(u32 bar, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory"); }
+DEV void bar_expect(u32 bar, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
 }
-DEV void bar_expect(u64* b, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_of(b)), "r"(bytes) : "memory");
-}
-DEV void bar_arrive(u64* b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_of(b)) : "memory"); }
-DEV void bar_wait(u64* b, u32 parity) {
+DEV void bar_arrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory"); }
+DEV void bar_wait(u32 bar, u32 parity) {
   asm volatile(
-      "{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra DONE;\nbra WAIT;\nDONE:\n}" ::"r"(
-          smem_of(b)),
+      "{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra DONE;\nbra WAIT;\nDONE:\n}" ::"r"(bar),
       "r"(parity)
       : "memory");
 }
-DEV void bulk_copy(void* dst, const u8* src, u32 bytes, u64* b) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem_of(dst)),
-               "l"(src), "r"(bytes), "r"(smem_of(b))
+DEV void bulk_copy(u32 dst, const u8* src, u32 bytes, u32 bar) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src),
+               "r"(bytes), "r"(bar)
                : "memory");
 }
-DEV uint4 load_input(const uint4* p) {  // volatile: before the copies, or it would queue behind them
+// An address the compiler keeps in a register: it would otherwise compute it anew wherever it is used.
+DEV u32 kept(u32 v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+DEV uint4 ring128(u32 addr) {
   uint4 v;
-  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(addr));
+  return v;
+}
+DEV u32 ring32(u32 addr) {
+  u32 v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(addr));
+  return v;
+}
+DEV u32 ring16(u32 addr) {
+  u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(addr));
+  return v;
+}
+// Inputs: past the L1 cache, which a kernel that started early may share with one that still writes them; volatile,
+// so that they stay before the copies and do not queue behind them.
+DEV uint4 load_input(const uint4* p) {
+  uint4 v;
+  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 DEV u32 load_input(const void* p) {
   u32 v;
-  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p));
   return v;
 }
 DEV float load_factor(const float* p) { return __uint_as_float(load_input(p)); }
 // The compiler keeps what all lanes agree on in uniform registers, which is where bulk copies take operands from.
 DEV int uniform(int v) { return __shfl_sync(~0u, v, 0); }
-DEV uint4 load_shared_words(const u32* p) {  // each of the four written by another CTA, perhaps not yet
+DEV uint4 load_exchange(const u32* p) {  // four words that another CTA writes, perhaps not yet
   uint4 v;
   asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
   return v;
+}
+// The parts of an array that this CTA asks the L2 cache to fetch.
+DEV void prefetch_lines(const void* p, int bytes, int part, int parts) {
+  for (int at = (part + threadIdx.x * parts) * 128; at < bytes; at += WARPS * 32 * parts * 128)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)p + at));
 }
 DEV void store_word(u32* p, u32 v) { asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEV u32 mul2(u32 a, u32 b) {
@@ -145,12 +173,15 @@ DEV void decode(u32 q, u32 s0, u32 s8, u32 (&a)[4]) {
 }
 
 // 16 rows x 64 k against one fragment of activations; lane (g, t) holds k 16t .. 16t + 15 of rows g and g + 8.
-template <int N>
-DEV void multiply(const u32 (&a)[4][4], const u32 (&b)[N][8], float (&c)[N][4]) {
+// R blocks of rows against N fragments of activations; the chains of sums take turns.
+template <int R, int N>
+DEV void multiply(const u32 (&a)[R][4][4], const u32 (&b)[N][8], float (&c)[R][N][4]) {
 #pragma unroll
   for (int i = 0; i < 4; i++)
 #pragma unroll
-    for (int n = 0; n < N; n++) mma(c[n], a[i], b[n][2 * i], b[n][2 * i + 1]);
+    for (int r = 0; r < R; r++)
+#pragma unroll
+      for (int n = 0; n < N; n++) mma(c[r][n], a[r][i], b[n][2 * i], b[n][2 * i + 1]);
 }
 
 // 16 rows x 64 k; lane (g, t) holds k 16t .. 16t + 15 of rows g and g + 8.
@@ -168,7 +199,7 @@ DEV void decode_block(uint4 q, u32 scales, u32 (&a)[4][4]) {
 // is there for all after the next __syncthreads.
 DEV void enlist(Shared& s, int pair, int group, int rank, int left) {
   s.pair[group * 8 + (rank & 7)] = (u8)pair;
-  s.column[group * MAX_M + pair / TOPK] = (u8)pair;
+  s.column[group * COLUMNS + pair / TOPK] = (u8)pair;
   if ((rank & 7) == 0) s.count[group] = (u8)(left < 8 ? left : 8);
 }
 
@@ -251,61 +282,123 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
   const int tid = threadIdx.x, lane = tid & 31, warp = uniform(tid >> 5), cta = blockIdx.x;
   const int col = lane >> 2, quad = lane & 3;  // of mma fragments: B column / A row, and k quarter
   const int pairs = tokens * TOPK;
-  const int id = tid < pairs || (FEW && lane < pairs) ? (int)load_input(ids + (FEW ? lane : tid)) : -1;
   const int list = FEW ? warp : 0;
-  u64* full = s.full + warp * DEPTH;
-  u8* slots = ring + warp * DEPTH * SLOT;
+  const u32 full = kept(smem_of(s.full + warp * DEPTH)), slots = kept(smem_of(ring) + warp * DEPTH * SLOT);
+  const u32 tables = kept(smem_of(&s.tables));
 
   // this warp's share of a gate/up tile, along k
   const int team = warp / TEAM, rank = warp % TEAM;
+  const u32 sums_full = kept(smem_of(s.sums_full + team)), sums_empty = kept(smem_of(s.sums_empty + team));
   const int kb0 = K_BLOCKS * rank / TEAM;
   const int kbn = K_BLOCKS % TEAM ? K_BLOCKS * (rank + 1) / TEAM - kb0 : WARP_BLOCKS;
   const int pieces = (kbn + PIECE - 1) / PIECE;
 
-  // activations in the form of operand B, this lane's column and k quarter of each block
-  u32 xf[WARP_BLOCKS][1][8];
+  // activations in the form of operand B, this lane's column and k quarter of each block; columns beyond the
+  // group's tokens hold what they held, and nobody reads their sums
+  u32 xf[WARP_BLOCKS][1][8] = {};
   auto load_x = [&](int b, const uint4* p) {
-    uint4 v = make_uint4(0, 0, 0, 0), w = v;
-    if (p) v = load_input(p + b * 8), w = load_input(p + b * 8 + 1);
-    const u32 r[8] = {v.x, v.y, v.z, v.w, w.x, w.y, w.z, w.w};
+    if (p) {
+      const uint4 v = load_input(p + b * 8), w = load_input(p + b * 8 + 1);
+      const u32 r[8] = {v.x, v.y, v.z, v.w, w.x, w.y, w.z, w.w};
 #pragma unroll
-    for (int i = 0; i < 8; i++) xf[b][0][i] = r[i];
+      for (int i = 0; i < 8; i++) xf[b][0][i] = r[i];
+    }
   };
   auto row_of = [&](int token) { return reinterpret_cast<const uint4*>(x + (size_t)token * HIDDEN + kb0 * 64 + quad * 16); };
+  if (tid == 0) {
+    for (int i = 0; i < TEAMS; i++) bar_init(smem_of(s.sums_full + i), TEAM), bar_init(smem_of(s.sums_empty + i), TEAM);
+    bar_init(tables, LISTERS);
+    s.claims = 0;
+  }
+  if (lane == 0) {
+#pragma unroll
+    for (int i = 0; i < DEPTH; i++) bar_init(full + 8 * i, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  // While the kernel before this one ends, inputs are brought near: that reads nothing, so it may come too early.
+  prefetch_lines(x, tokens * HIDDEN * 2, cta, GRID);
+  if (cta % 8 == 0) {
+    prefetch_lines(ids, pairs * 4, 0, 1);
+    prefetch_lines(weights, pairs * 4, 0, 1);
+  } else {
+    prefetch_lines(cta % 8 < 4 ? scale13 : scale2, experts * (cta % 8 < 4 ? 8 : 4), cta / 8, GRID / 8 + 1);
+  }
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  const int id = tid < pairs || (FEW && lane < pairs) ? (int)load_input(ids + (FEW ? lane : tid)) : -1;
+  u64 arrival = 0;
+  if (tid == 0) arrival = atomicAdd(arrivals, 1ull);
   if (MAX_M == 1) {
 #pragma unroll
     for (int b = 0; b < WARP_BLOCKS; b++) load_x(b, b < kbn && col == 0 ? row_of(0) : nullptr);
   }
-
-  u64 arrival = 0;
-  if (tid == 0) {
-    arrival = atomicAdd(arrivals, 1ull);
-    for (int i = 0; i < TEAMS; i++) bar_init(s.sums_full + i, TEAM), bar_init(s.sums_empty + i, TEAM);
-    bar_init(&s.tables, LISTERS);
-  }
-  if (lane == 0) {
-#pragma unroll
-    for (int i = 0; i < DEPTH; i++) bar_init(full + i, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
   if (FEW) {
     if (warp == 0)
-      for (int i = lane; i < PAIRS * MAX_M; i += 32) s.column[i] = (u8)NONE;
+      for (int i = lane; i < PAIRS * COLUMNS; i += 32) s.column[i] = (u8)NONE;
     __syncwarp();
   } else {
-    for (int i = tid; i < PAIRS * MAX_M; i += WARPS * 32) s.column[i] = (u8)NONE;
+    for (int i = tid; i < PAIRS * COLUMNS; i += WARPS * 32) s.column[i] = (u8)NONE;
     Grouping& g = s.grouping;
     for (int i = tid; i < experts; i += WARPS * 32) g.first[i] = PAIRS;
     for (int i = tid; i < 8 * PAIRS; i += WARPS * 32) g.hits[i / PAIRS][i % PAIRS] = 0;
     __syncthreads();
   }
   const int groups = uniform(FEW ? group_few(s, id, experts) : group_many(s, id, experts));
-  const int tiles = groups * PAIR_TILES, items = groups * I_BLOCKS;
+  const int tiles = groups * PAIR_TILES;
   if (FEW && MAX_M > 1) __syncthreads();  // warp 0 has listed the groups, and set up the barriers
 
-  // ---- loads that would otherwise queue behind megabytes of weights
+  // ---- the copies: gate/up pieces of this team's tiles, then down items of this CTA's output rows
   const int tile0 = team * GRID + cta, tile_step = TEAMS * GRID;
+  const int row0 = ROW_TILES * cta / GRID, rows = ROW_TILES * (cta + 1) / GRID - row0;
+  const int items = rows ? groups * I_BLOCKS : 0;  // a small hidden size leaves CTAs without output
+  constexpr u32 EXPERT13 = (u32)PAIR_TILES * K_BLOCKS * 2 * BLOCK, EXPERT2 = (u32)I_BLOCKS * ROW_TILES * BLOCK;
+  int next_tile = tile0, next_piece = 0;
+  const u8* next_src = nullptr;
+  auto seek = [&]() {
+    const u32 row = next_tile % PAIR_TILES * K_BLOCKS + kb0;
+    next_src = w13 + (u64)(u32)uniform(s.expert[list][next_tile / PAIR_TILES]) * EXPERT13 + row * (2 * BLOCK);
+  };
+  if (tile0 < tiles) seek();
+  auto request = [&](int slot) {
+    const u32 dst = slots + slot * SLOT, bar = full + slot * 8;
+    if (next_tile < tiles && pieces > 0) {
+      constexpr bool EVEN = K_BLOCKS % TEAM == 0 && WARP_BLOCKS % PIECE == 0;
+      const int left = kbn - next_piece * PIECE;
+      const u32 bytes = (EVEN || left > PIECE ? PIECE : left) * (2 * BLOCK);
+      if (lane == 0) {
+        bar_expect(bar, bytes);
+        bulk_copy(dst, next_src, bytes, bar);
+      }
+      next_src += PIECE * 2 * BLOCK;
+      if (++next_piece == pieces) {
+        next_piece = 0;
+        next_tile += tile_step;
+        if (next_tile < tiles) seek();
+      }
+    } else {
+      u32 claim = 0;
+      if (lane == 0) claim = atomicAdd(&s.claims, 1);
+      const int item0 = uniform(claim) * ITEMS;
+      if (lane == 0) s.claimed[warp * DEPTH + slot] = item0;
+      constexpr int TOGETHER = ITEMS < RUN ? 1 : RUN;  // where a slot has no room for a run, each row is a copy
+      u32 expected = 0;
+#pragma unroll
+      for (int i = 0; i < ITEMS; i += TOGETHER)
+        if (item0 + i < items) {
+          const int group = (item0 + i) / I_BLOCKS, block = (item0 + i) % I_BLOCKS;
+          const u32 at = (block / RUN * ROW_TILES + row0) * RUN + block % RUN;
+          const u8* src = w2 + (u64)(u32)uniform(s.expert[list][group]) * EXPERT2 + at * BLOCK;
+          const int copies = TOGETHER == RUN ? 1 : rows;
+          const u32 bytes = TOGETHER == RUN ? rows * RUN * BLOCK : BLOCK;
+          for (int c = 0; c < copies; c++)
+            if (lane == 0) bulk_copy(dst + i * CTA_ROWS * BLOCK + c * BLOCK, src + c * (RUN * BLOCK), bytes, bar);
+          expected += rows * TOGETHER * BLOCK;
+        }
+      if (lane == 0 && expected) bar_expect(bar, expected);
+    }
+  };
+  if (MAX_M > 1) request(0);
+  // ---- loads that would queue behind megabytes of weights later
   auto source_x = [&](int tile) -> const uint4* {
     const int group = tile / PAIR_TILES;
     return col < s.count[group] ? row_of(s.pair[group * 8 + col] / TOPK) : nullptr;
@@ -322,51 +415,8 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
     factors[2] = load_factor(scale2 + id), factors[3] = load_factor(weights + tid);
   }
 
-  // ---- the copies: gate/up pieces of this team's tiles, then down items of this CTA's output rows
-  const int row0 = ROW_TILES * cta / GRID, rows = ROW_TILES * (cta + 1) / GRID - row0;
-  constexpr u32 EXPERT13 = (u32)PAIR_TILES * K_BLOCKS * 2 * BLOCK, EXPERT2 = (u32)I_BLOCKS * ROW_TILES * BLOCK;
-  int next_tile = tile0, next_piece = 0;
-  const u8* next_src = nullptr;
-  int item_group = warp / I_BLOCKS, item_block = warp % I_BLOCKS;
-  auto seek = [&]() {
-    const u32 row = next_tile % PAIR_TILES * K_BLOCKS + kb0;
-    next_src = w13 + (u64)(u32)uniform(s.expert[list][next_tile / PAIR_TILES]) * EXPERT13 + row * (2 * BLOCK);
-  };
-  if (tile0 < tiles) seek();
-  auto request = [&](int slot) {
-    u8* dst = slots + slot * SLOT;
-    if (next_tile < tiles && pieces > 0) {
-      const int left = kbn - next_piece * PIECE;
-      const u32 bytes = (left < PIECE ? left : PIECE) * (2 * BLOCK);
-      if (lane == 0) {
-        bar_expect(full + slot, bytes);
-        bulk_copy(dst, next_src, bytes, full + slot);
-      }
-      next_src += PIECE * 2 * BLOCK;
-      if (++next_piece == pieces) {
-        next_piece = 0;
-        next_tile += tile_step;
-        if (next_tile < tiles) seek();
-      }
-    } else if (item_group < groups) {
-      const u32 bytes = rows * BLOCK;
-      u32 expected = 0;
-#pragma unroll
-      for (int i = 0; i < ITEMS; i++)
-        if (item_group < groups) {
-          const u32 row = item_block * ROW_TILES + row0;
-          const u8* src = w2 + (u64)(u32)uniform(s.expert[list][item_group]) * EXPERT2 + row * BLOCK;
-          if (lane == 0) bulk_copy(dst + i * CTA_ROWS * BLOCK, src, bytes, full + slot);
-          expected += bytes;
-          item_group += WARPS / I_BLOCKS;
-          item_block += WARPS % I_BLOCKS;
-          if (item_block >= I_BLOCKS) item_block -= I_BLOCKS, item_group++;
-        }
-      if (lane == 0) bar_expect(full + slot, expected);
-    }
-  };
 #pragma unroll 1
-  for (int i = 0; i < DEPTH; i++) request(i);
+  for (int i = MAX_M > 1; i < DEPTH; i++) request(i);
   if (MAX_M == 1) __syncthreads();  // not earlier: nothing waits for warp 0 but its lists, which come with the factors
 
   // ---- per-pair factors; the arrival count says which launch this is
@@ -380,7 +430,7 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
     }
     if (tid == 0) s.epoch = (u32)(arrival / GRID);
     __syncwarp();
-    if (lane == 0) bar_arrive(&s.tables);
+    if (lane == 0) bar_arrive(tables);
   }
 
   int slot = 0;
@@ -398,24 +448,21 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
     // the next tile's activations replace this one's as soon as a piece is done with them
     const bool reload = MAX_M > 1 && next < tiles && next / PAIR_TILES != group;
     const uint4* next_x = reload ? source_x(next) : nullptr;
-    float gate[1][4] = {}, up[1][4] = {};
+    float sums[2][1][4] = {};  // of gate and up
 #pragma unroll
     for (int b0 = 0; b0 < WARP_BLOCKS; b0 += PIECE) {
       if (b0 < kbn) {
-        bar_wait(full + slot, parity);
-        const u8* base = slots + slot * SLOT;
+        bar_wait(full + slot * 8, parity);
+        const u32 base = slots + slot * SLOT + lane * 16;
 #pragma unroll
         for (int b = b0; b < b0 + PIECE && b < WARP_BLOCKS; b++)
           if (b < kbn) {
-            const u8* p = base + (b - b0) * (2 * BLOCK);
-            const uint4 qg = *reinterpret_cast<const uint4*>(p + lane * 16);
-            const uint4 qu = *reinterpret_cast<const uint4*>(p + 512 + lane * 16);
-            const u32 sc = *reinterpret_cast<const u32*>(p + 1024 + lane * 4);
-            u32 a[4][4];
-            decode_block(qg, sc, a);
-            multiply<1>(a, xf[b], gate);
-            decode_block(qu, sc >> 16, a);
-            multiply<1>(a, xf[b], up);
+            const u32 p = base + (b - b0) * (2 * BLOCK);
+            const u32 scales = ring32(p + 1024 - lane * 12);
+            u32 a[2][4][4];
+            decode_block(ring128(p), scales, a[0]);
+            decode_block(ring128(p + 512), scales >> 16, a[1]);
+            multiply<2, 1>(a, xf[b], sums);
           }
         __syncwarp();
         request(slot);
@@ -427,116 +474,123 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
       }
     }
     // the team's partial sums meet in shared memory; one warp a token adds them up
-    bar_wait(s.sums_empty + team, ~turn & 1);
+    bar_wait(sums_empty, ~turn & 1);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int c = quad * 2 + i;
       if (c < GROUP && c < held) {
         float* p = s.partial + (warp * GROUP + c) * 32 + col;
-        p[0] = gate[0][i], p[8] = gate[0][2 + i], p[16] = up[0][i], p[24] = up[0][2 + i];
+        p[0] = sums[0][0][i], p[8] = sums[0][0][2 + i], p[16] = sums[1][0][i], p[24] = sums[1][0][2 + i];
       }
     }
     __syncwarp();
-    if (lane == 0) bar_arrive(s.sums_full + team);
+    if (lane == 0) bar_arrive(sums_full);
     int c = (rank - turn) & (TEAM - 1);
-    if (c >= held && lane == 0) bar_arrive(s.sums_empty + team);
+    if (c >= held && lane == 0) bar_arrive(sums_empty);
 #pragma unroll 1
     for (; c < held; c += TEAM) {
-      bar_wait(&s.tables, 0);
-      bar_wait(s.sums_full + team, turn & 1);
+      bar_wait(tables, 0);
+      bar_wait(sums_full, turn & 1);
       float v = 0.f;
 #pragma unroll
       for (int w = 0; w < TEAM; w++) v += s.partial[((team * TEAM + w) * GROUP + c) * 32 + lane];
       __syncwarp();
-      if (c + TEAM >= held && lane == 0) bar_arrive(s.sums_empty + team);  // before h is published, which takes a while
+      if (c + TEAM >= held && lane == 0) bar_arrive(sums_empty);  // before h is published, which takes a while
       const int p = s.pair[group * 8 + c];
       v *= lane < 16 ? s.gate_scale[p] : s.up_scale[p];
       const float u = __shfl_down_sync(~0u, v, 16);
       const float h = v / (1.f + __expf(-v)) * u * s.out_scale[p];
       const float odd = __shfl_down_sync(~0u, h, 1);
       const int row = tile % PAIR_TILES;
-      u32* to = exchange + (s.epoch & 1) * exchange_words + ((size_t)p * INTER + row * 16 + lane) / 2;
+      u32* to = exchange + (s.epoch & 1) * exchange_words + (p * (u32)INTER + row * 16 + lane) / 2;
       if (lane < 16 && !(lane & 1)) store_word(to, pack_bf16(h, odd));
     }
   }
 
   // ---- phase 2: this CTA's output rows, over all experts hit.  h is there when it is no longer NOT_YET; the
   // half of the exchange that the next launch will use is made so again.
-  bar_wait(&s.tables, 0);
-  const u32* h_now = exchange + (s.epoch & 1) * exchange_words;
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  bar_wait(tables, 0);
+  const u32* h_now = exchange + (s.epoch & 1) * exchange_words + quad * 8;
   uint4* h_next = reinterpret_cast<uint4*>(exchange + (~s.epoch & 1) * exchange_words);
   for (int i = cta * WARPS * 32 + tid; i < exchange_words / 4; i += GRID * WARPS * 32)
     h_next[i] = make_uint4(NOT_YET, NOT_YET, NOT_YET, NOT_YET);
-  u32 hf[AHEAD][N_TILES][8];  // in the form of operand B: columns are tokens, zero where one is not the expert's
-  auto fetch = [&](u32(&h)[N_TILES][8], int item) {
+  // in the form of operand B: columns are tokens, zero where one does not go to the expert
+  u32 hf[AHEAD][N_TILES][8];
+  const u32* from[AHEAD][N_TILES];
+  const u32 columns = kept(smem_of(s.column) + col);
+  auto load_h = [&](int i) {
+#pragma unroll
+    for (int n = 0; n < N_TILES; n++) {
+      uint4 v = make_uint4(0, 0, 0, 0), w = v;
+      if (from[i][n]) v = load_exchange(from[i][n]), w = load_exchange(from[i][n] + 4);
+      const u32 r[8] = {v.x, v.y, v.z, v.w, w.x, w.y, w.z, w.w};
+#pragma unroll
+      for (int j = 0; j < 8; j++) hf[i][n][j] = r[j];
+    }
+  };
+  auto fetch = [&](int i, int item) {
+    if (item >= items) return;
     const int group = item / I_BLOCKS, block = item % I_BLOCKS;
 #pragma unroll
     for (int n = 0; n < N_TILES; n++) {
-      const u32 p = n * 8 + col < MAX_M ? s.column[group * MAX_M + n * 8 + col] : NONE;
-      uint4 v = make_uint4(0, 0, 0, 0), w = v;
-      if (p != NONE) {
-        const u32* from = h_now + (p * (u32)INTER + block * 64 + quad * 16) / 2;
-        v = load_shared_words(from), w = load_shared_words(from + 4);
-      }
-      const u32 r[8] = {v.x, v.y, v.z, v.w, w.x, w.y, w.z, w.w};
-#pragma unroll
-      for (int j = 0; j < 8; j++) h[n][j] = r[j];
+      u32 pair;
+      asm volatile("ld.shared.u8 %0, [%1];" : "=r"(pair) : "r"(columns + group * COLUMNS + n * 8));
+      from[i][n] = pair == NONE ? nullptr : h_now + block * 32 + pair * (INTER / 2);
     }
+    load_h(i);
   };
-  auto await = [&](u32(&h)[N_TILES][8], int item) {
+  auto await = [&](int i) {
     while (true) {
       u32 last = 0;
 #pragma unroll
       for (int n = 0; n < N_TILES; n++)
 #pragma unroll
-        for (int j = 0; j < 8; j++) last = max(last, h[n][j]);
+        for (int j = 0; j < 8; j++) last = max(last, hf[i][n][j]);
       if (__all_sync(~0u, last != NOT_YET)) break;
-      fetch(h, item);
+      load_h(i);
     }
   };
+  // Where this CTA has a row tile less than others, the last one's sums are of stale bytes, and nobody reads them.
   float acc[CTA_ROWS][N_TILES][4] = {};
+  const int* claimed = s.claimed + warp * DEPTH;
+  int item0 = claimed[slot];
 #pragma unroll
-  for (int i = 0; i < AHEAD; i++)
-    if (warp + i * WARPS < items) fetch(hf[i], warp + i * WARPS);
+  for (int i = 0; i < AHEAD; i++) fetch(i, item0 + i);
 #pragma unroll 1
-  for (int item0 = warp; item0 < items; item0 += WARPS * ITEMS) {
-    bar_wait(full + slot, parity);
-    const u8* base = slots + slot * SLOT;
+  while (item0 < items) {
+    const int following = claimed[slot + 1 == DEPTH ? 0 : slot + 1];
+    bar_wait(full + slot * 8, parity);
+    const u32 base = slots + slot * SLOT + lane * 16;
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
-      const int item = item0 + i * WARPS, later = item + AHEAD * WARPS;
-      if (item < items) {
+      if (item0 + i < items) {
         auto decode_row = [&](int r, u32(&a)[4][4]) {
-          const u8* p = base + (i * CTA_ROWS + r) * BLOCK;
-          decode_block(*reinterpret_cast<const uint4*>(p + lane * 16), *reinterpret_cast<const u16*>(p + 512 + lane * 2), a);
+          const u32 p = base + (ITEMS < RUN ? r : (i / RUN * CTA_ROWS + r) * RUN + i % RUN) * BLOCK;
+          decode_block(ring128(p), ring16(p + 512 - lane * 14), a);
         };
         // decoding comes first: it needs no h, which may still be on its way
-        u32 early[EARLY_ROWS][4][4];
 #pragma unroll
-        for (int r = 0; r < EARLY_ROWS; r++)
-          if (r < rows) {
-            decode_row(r, early[r]);
+        for (int r0 = 0; r0 < CTA_ROWS; r0 += CHUNK) {
+          u32 a[CHUNK][4][4];
 #pragma unroll
-            for (int j = 0; j < 4; j++)  // or the compiler moves the decoding behind the wait
-              asm volatile("" ::"r"(early[r][j][0]), "r"(early[r][j][1]), "r"(early[r][j][2]), "r"(early[r][j][3]));
+          for (int r = 0; r < CHUNK; r++) {
+            decode_row(r0 + r, a[r]);
+            if (r0 == 0)
+#pragma unroll
+              for (int j = 0; j < 4; j++)  // or the compiler moves the decoding behind the wait
+                asm volatile("" ::"r"(a[r][j][0]), "r"(a[r][j][1]), "r"(a[r][j][2]), "r"(a[r][j][3]));
           }
-        await(hf[i % AHEAD], item);
-#pragma unroll
-        for (int r = 0; r < EARLY_ROWS; r++)
-          if (r < rows) multiply<N_TILES>(early[r], hf[i % AHEAD], acc[r]);
-#pragma unroll
-        for (int r = EARLY_ROWS; r < CTA_ROWS; r++)
-          if (r < rows) {
-            u32 a[4][4];
-            decode_row(r, a);
-            multiply<N_TILES>(a, hf[i % AHEAD], acc[r]);
-          }
-        if (later < items) fetch(hf[i % AHEAD], later);
+          if (r0 == 0) await(i % AHEAD);
+          multiply<CHUNK, N_TILES>(a, hf[i % AHEAD], reinterpret_cast<float(&)[CHUNK][N_TILES][4]>(acc[r0]));
+        }
+        fetch(i % AHEAD, i + AHEAD < ITEMS ? item0 + i + AHEAD : following + i + AHEAD - ITEMS);
       }
     }
     __syncwarp();
     request(slot);
     advance();
+    item0 = following;
   }
 
   // ---- the warps' sums, then the output

@@ -4,7 +4,7 @@ The constants of the kernel that shared memory depends on are restated here; the
 both counts are the same.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from sublight.errors import KernelError
@@ -72,8 +72,8 @@ class DecodePlan:
         few = pairs <= _LANES
         partial = WARPS * min(self.max_tokens, _PASS) * 128
         grouping = 0 if few else 4 * MAX_EXPERTS + 64 + 8 * pairs
-        lists = pairs * (21 + self.max_tokens + 2 * (WARPS if few else 1))
-        return max(partial, grouping) + WARPS * self.depth * 8 + lists + 256
+        lists = pairs * (21 + self.columns + 2 * (WARPS if few else 1))
+        return ceil((max(partial, grouping) + WARPS * self.depth * 12 + lists + 144) / 128) * 128
 
     @property
     def shared_bytes(self) -> int:
@@ -106,7 +106,14 @@ def bucket(tokens: int) -> int:
 
 
 def plan_decode(
-    hidden: int, inter: int, top_k: int, tokens: int, grid: int, shared_limit: int, piece: int | None = None, team: int | None = None
+    hidden: int,
+    inter: int,
+    top_k: int,
+    tokens: int,
+    grid: int,
+    shared_limit: int,
+    piece: int | None = None,
+    team: int | None = None,
 ) -> DecodePlan:
     """A plan that fits `shared_limit` bytes a CTA.
 
@@ -122,28 +129,28 @@ def plan_decode(
     team = next((n for n in (4, 8) if ceil(hidden // 64 / n) <= _MAX_SHARE), WARPS) if team is None else team
     share = ceil(hidden // 64 / team)
     rows = ceil(hidden // 16 / grid)
+    run = 1 if inter // 64 % 2 else 2
     size = bucket(tokens)
-    pieces = [min(piece, share)] if piece else sorted({min(n, share) for n in (1, 2, 3, 4)}, reverse=True)
-    best = None
-    for blocks in pieces:
-        items = 1 << max(0, (2 * blocks // rows).bit_length() - 1)  # h of two items is under way in turn
-        plan = DecodePlan(hidden, inter, top_k, size, grid, blocks, items, 1, team)
-        room = shared_limit - plan.static_bytes
-        depth = min(room // (WARPS * (plan.slot_bytes + 8)), 32)
-        if depth < 1:
-            continue
-        plan = DecodePlan(hidden, inter, top_k, size, grid, blocks, items, depth, team)
-        if plan.shared_bytes <= shared_limit and (best is None or _worth(plan) > _worth(best)):
-            best = plan
-    if best is None:
-        found = f"its smallest plan needs more than {shared_limit:,} bytes of shared memory a block"
-        raise _wrong("hidden_size", hidden, found, "a smaller hidden_size, or the grouped kernel")
-    return best
+    # Measured: small pieces hide arithmetic; where a CTA owns one row tile, slots of down items are small already.
+    wanted = piece or (4 if rows == 1 and size > _BUCKETS[2] else 2)
+    pieces = dict.fromkeys((min(wanted, share), 1))
+    for whole in (True, False):  # blocks of w2 that lie together in one copy, or, where that has no room, apart
+        for blocks in pieces:
+            # a power of two, as h of two items is under way in turn
+            items = max(run, 1 << max(0, (2 * blocks // rows).bit_length() - 1)) if whole else 1
+            plan = _deepest(DecodePlan(hidden, inter, top_k, size, grid, blocks, items, 1, team), shared_limit)
+            if plan is not None:
+                return plan
+    found = f"its smallest plan needs more than {shared_limit:,} bytes of shared memory a block"
+    raise _wrong("hidden_size", hidden, found, "a smaller hidden_size, or the grouped kernel")
 
 
-def _worth(plan: DecodePlan) -> tuple[bool, int]:
-    """A second slot to copy into while the first is read; then blocks in flight, the emptier of the two phases."""
-    return plan.depth > 1, plan.depth * min(2 * plan.piece, plan.items * plan.cta_rows)
+def _deepest(plan: DecodePlan, shared_limit: int) -> DecodePlan | None:
+    """The plan with as many slots as fit; a warp looks one slot ahead, so two at least."""
+    room = shared_limit - plan.static_bytes
+    depth = min(room // (WARPS * (plan.slot_bytes + 12)), 32)
+    deep = replace(plan, depth=depth)
+    return deep if depth > 1 and deep.shared_bytes <= shared_limit else None
 
 
 def _check(hidden: int, inter: int, top_k: int, tokens: int) -> None:

@@ -1,0 +1,86 @@
+"""Compilation: a key that forgets nothing, a cache that trusts nothing, and, where nvcc is, every target."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sublight.errors import KernelError
+from sublight.kernels.cuda.build import TARGETS, Nvcc, compile_kernel
+from sublight.kernels.cuda.plan import plan_decode
+
+DEFINES = plan_decode(6144, 256, 8, 4, 132, 232_448).defines()
+
+
+class Counting:
+    """A compiler that says how often it was asked, and for what."""
+
+    def __init__(self, name: str = "counting 1.0") -> None:
+        self.name = name
+        self.asked: list[tuple[list[str], str]] = []
+
+    def compile(self, source: Path, options: list[str], target: str) -> bytes:
+        assert source.read_text().count("moe_decode(") == 1
+        self.asked.append((options, target))
+        return f"{self.name} {target} {len(self.asked)}".encode()
+
+
+def test_the_second_time_nothing_is_compiled(tmp_path: Path) -> None:
+    compiler = Counting()
+    first = compile_kernel("moe_decode.cu", DEFINES, "sm_90a", compiler, tmp_path)
+    assert compile_kernel("moe_decode.cu", DEFINES, "sm_90a", compiler, tmp_path) == first == b"counting 1.0 sm_90a 1"
+    assert len(compiler.asked) == 1
+    assert "-DHIDDEN=6144" in compiler.asked[0][0]
+
+
+def test_every_part_of_the_key_counts(tmp_path: Path) -> None:
+    compiler, newer = Counting(), Counting("counting 1.1")
+    compile_kernel("moe_decode.cu", DEFINES, "sm_90a", compiler, tmp_path)
+    compile_kernel("moe_decode.cu", DEFINES, "sm_120a", compiler, tmp_path)
+    compile_kernel("moe_decode.cu", DEFINES | {"DEPTH": 3}, "sm_90a", compiler, tmp_path)
+    compile_kernel("moe_decode.cu", DEFINES, "sm_90a", newer, tmp_path)
+    assert (len(compiler.asked), len(newer.asked)) == (3, 1)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"counting 1.0 sm_90a 1"])
+def test_a_damaged_cubin_is_compiled_again(tmp_path: Path, damage: bytes) -> None:
+    compiler = Counting()
+    compile_kernel("moe_decode.cu", DEFINES, "sm_90a", compiler, tmp_path)
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(damage)
+    assert compile_kernel("moe_decode.cu", DEFINES, "sm_90a", compiler, tmp_path) == b"counting 1.0 sm_90a 2"
+
+
+def test_a_folder_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert compile_kernel("moe_decode.cu", DEFINES, "sm_90a", Counting(), blocked / "under") == b"counting 1.0 sm_90a 1"
+
+
+def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KernelError, match="there is no such target here"):
+        compile_kernel("moe_decode.cu", DEFINES, "sm_90", Counting(), tmp_path)
+
+
+def nvcc() -> Nvcc:
+    path = shutil.which("nvcc")
+    if path is None:
+        pytest.skip("no nvcc here")
+    return Nvcc(path, "of this test")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("tokens", [1, 16])
+def test_the_kernel_compiles_for_every_target(tmp_path: Path, target: str, tokens: int) -> None:
+    limit = 101_376 if target == "sm_120a" else 232_448
+    defines = plan_decode(6144, 256, 8, tokens, 132, limit).defines()
+    cubin = compile_kernel("moe_decode.cu", defines, target, nvcc(), tmp_path)
+    assert cubin.startswith(b"\x7fELF")
+    assert b"moe_decode" in cubin
+
+
+def test_a_plan_that_miscounts_does_not_compile(tmp_path: Path) -> None:
+    wrong = DEFINES | {"STREAM_BYTES": DEFINES["STREAM_BYTES"] + 16}
+    with pytest.raises(KernelError, match="the final sum reuses the ring"):
+        compile_kernel("moe_decode.cu", wrong, "sm_90a", nvcc(), tmp_path)

@@ -1,0 +1,59 @@
+"""Plans of the decode kernel: what they promise the compiler, and what they refuse."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublight.errors import KernelError
+from sublight.kernels.cuda.plan import WARPS, bucket, plan_decode
+
+SM90_BYTES, SM120_BYTES = 232_448, 101_376
+
+
+@given(
+    st.integers(1, 160),
+    st.integers(1, 64),
+    st.integers(1, 10),
+    st.integers(1, 16),
+    st.sampled_from([132, 148, 188]),
+    st.sampled_from([SM90_BYTES, SM120_BYTES]),
+)
+def test_a_plan_fits_and_covers_the_layer(
+    hidden_blocks: int, inter_blocks: int, top_k: int, tokens: int, grid: int, limit: int
+) -> None:
+    hidden, inter = 64 * hidden_blocks, 64 * inter_blocks
+    plan = plan_decode(hidden, inter, top_k, tokens, grid, limit)
+    assert plan.shared_bytes <= limit
+    assert plan.max_tokens == bucket(tokens) >= tokens
+    assert plan.cta_rows * grid >= hidden // 16
+    assert plan.depth >= 2
+    assert plan.items == 1 or plan.items % 2 == 0
+    assert plan.stream_bytes >= WARPS * plan.depth * 2 * plan.piece * 576
+    assert plan.slot_bytes % 16 == 0
+
+
+def test_the_plan_of_a_known_layer() -> None:
+    plan = plan_decode(6144, 256, 8, 4, 132, SM90_BYTES)
+    assert (plan.piece, plan.items, plan.depth, plan.team) == (2, 2, 4, 16)
+    assert plan.stream_bytes == 16 * 4 * 3456
+    assert plan.exchange_words == 4 * 8 * 128
+    defines = plan.defines()
+    assert (defines["HIDDEN"], defines["MAX_M"], defines["GRID"], defines["STREAM_BYTES"]) == (6144, 4, 132, 221_184)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "inter", "top_k", "tokens", "named"),
+    [
+        (6100, 256, 8, 1, "hidden_size 6100"),
+        (6144, 0, 8, 1, "intermediate_size 0"),
+        (6144, 256, 8, 17, "tokens 17"),
+        (6144, 256, 8, 0, "tokens 0"),
+        (6144, 256, 33, 1, "top_k 33"),
+        (6144, 256, 16, 16, "top_k 16"),
+        (65536, 65536, 8, 1, "hidden_size 65536"),
+        (131072, 64, 8, 1, "hidden_size 131072"),
+    ],
+)
+def test_what_it_does_not_take_is_named(hidden: int, inter: int, top_k: int, tokens: int, named: str) -> None:
+    with pytest.raises(KernelError, match=named):
+        plan_decode(hidden, inter, top_k, tokens, 132, SM90_BYTES)
