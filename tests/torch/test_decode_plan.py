@@ -34,11 +34,11 @@ def test_a_plan_fits_and_covers_the_layer(
 
 def test_the_plan_of_a_known_layer() -> None:
     plan = plan_decode(6144, 256, 8, 4, 132, SM90_BYTES)
-    assert (plan.piece, plan.items, plan.depth, plan.team) == (2, 2, 4, 16)
-    assert plan.stream_bytes == 16 * 4 * 3456
+    assert (plan.piece, plan.items, plan.depth, plan.team) == (1, 2, 3, 16)
+    assert plan.stream_bytes == 16 * 3 * 3456
     assert plan.exchange_words == 4 * 8 * 128
     defines = plan.defines()
-    assert (defines["HIDDEN"], defines["MAX_M"], defines["GRID"], defines["STREAM_BYTES"]) == (6144, 4, 132, 221_184)
+    assert (defines["HIDDEN"], defines["MAX_M"], defines["GRID"], defines["STREAM_BYTES"]) == (6144, 4, 132, 165_888)
 
 
 @pytest.mark.parametrize(

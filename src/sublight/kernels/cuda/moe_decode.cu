@@ -106,16 +106,16 @@ DEV u32 ring16(u32 addr) {
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(addr));
   return v;
 }
-// Inputs: past the L1 cache, which a kernel that started early may share with one that still writes them; volatile,
-// so that they stay before the copies and do not queue behind them.
+// Inputs: volatile, so that they stay before the copies and do not queue behind them; not through the read-only path,
+// which wants data that nobody writes from the start of the kernel on, and this one may start before its inputs are there.
 DEV uint4 load_input(const uint4* p) {
   uint4 v;
-  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 DEV u32 load_input(const void* p) {
   u32 v;
-  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
   return v;
 }
 DEV float load_factor(const float* p) { return __uint_as_float(load_input(p)); }
@@ -125,11 +125,6 @@ DEV uint4 load_exchange(const u32* p) {  // four words that another CTA writes, 
   uint4 v;
   asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
   return v;
-}
-// The parts of an array that this CTA asks the L2 cache to fetch.
-DEV void prefetch_lines(const void* p, int bytes, int part, int parts) {
-  for (int at = (part + threadIdx.x * parts) * 128; at < bytes; at += WARPS * 32 * parts * 128)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)p + at));
 }
 DEV void store_word(u32* p, u32 v) { asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEV u32 mul2(u32 a, u32 b) {
@@ -273,7 +268,7 @@ DEV int group_many(Shared& s, int id, int experts) {
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
-moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* __restrict__ weights,
+moe_decode(const u16* x, const int* ids, const float* weights,
            const u8* __restrict__ w13, const float* __restrict__ scale13, const u8* __restrict__ w2,
            const float* __restrict__ scale2, u32* __restrict__ exchange, u64* __restrict__ arrivals,
            u16* __restrict__ out, int tokens, int experts, int exchange_words) {
@@ -316,14 +311,7 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
-  // While the kernel before this one ends, inputs are brought near: that reads nothing, so it may come too early.
-  prefetch_lines(x, tokens * HIDDEN * 2, cta, GRID);
-  if (cta % 8 == 0) {
-    prefetch_lines(ids, pairs * 4, 0, 1);
-    prefetch_lines(weights, pairs * 4, 0, 1);
-  } else {
-    prefetch_lines(cta % 8 < 4 ? scale13 : scale2, experts * (cta % 8 < 4 ? 8 : 4), cta / 8, GRID / 8 + 1);
-  }
+  // what came before this launch, if that was told to let it start early
   asm volatile("griddepcontrol.wait;" ::: "memory");
   const int id = tid < pairs || (FEW && lane < pairs) ? (int)load_input(ids + (FEW ? lane : tid)) : -1;
   u64 arrival = 0;
@@ -362,9 +350,8 @@ moe_decode(const u16* __restrict__ x, const int* __restrict__ ids, const float* 
   auto request = [&](int slot) {
     const u32 dst = slots + slot * SLOT, bar = full + slot * 8;
     if (next_tile < tiles && pieces > 0) {
-      constexpr bool EVEN = K_BLOCKS % TEAM == 0 && WARP_BLOCKS % PIECE == 0;
       const int left = kbn - next_piece * PIECE;
-      const u32 bytes = (EVEN || left > PIECE ? PIECE : left) * (2 * BLOCK);
+      const u32 bytes = (left < PIECE ? left : PIECE) * (2 * BLOCK);
       if (lane == 0) {
         bar_expect(bar, bytes);
         bulk_copy(dst, next_src, bytes, bar);

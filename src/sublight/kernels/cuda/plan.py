@@ -19,6 +19,7 @@ _BUCKETS = (1, 2, 4, 8, 16)
 _MAX_PAIRS = 254  # numbered by a byte, 255 is nobody
 _MAX_SHARE = 7  # k64 blocks of a tile that a warp keeps the activations of in registers
 _LANES = 32  # up to this many pairs each warp groups by itself; one token's experts have to be
+_MAX_DEPTH = 32
 _EXPERT_BYTES = 2**32  # offsets inside one expert are 32-bit
 
 
@@ -131,24 +132,31 @@ def plan_decode(
     rows = ceil(hidden // 16 / grid)
     run = 1 if inter // 64 % 2 else 2
     size = bucket(tokens)
-    # Measured: small pieces hide arithmetic; where a CTA owns one row tile, slots of down items are small already.
-    wanted = piece or (4 if rows == 1 and size > _BUCKETS[2] else 2)
-    pieces = dict.fromkeys((min(wanted, share), 1))
+    pieces = dict.fromkeys((min(piece or _piece(rows, size), share), 1))
+    most = 3 if 1 < rows < 4 and size == 4 else _MAX_DEPTH
     for whole in (True, False):  # blocks of w2 that lie together in one copy, or, where that has no room, apart
         for blocks in pieces:
             # a power of two, as h of two items is under way in turn
             items = max(run, 1 << max(0, (2 * blocks // rows).bit_length() - 1)) if whole else 1
-            plan = _deepest(DecodePlan(hidden, inter, top_k, size, grid, blocks, items, 1, team), shared_limit)
+            plan = _deepest(DecodePlan(hidden, inter, top_k, size, grid, blocks, items, 1, team), shared_limit, most)
             if plan is not None:
                 return plan
     found = f"its smallest plan needs more than {shared_limit:,} bytes of shared memory a block"
     raise _wrong("hidden_size", hidden, found, "a smaller hidden_size, or the grouped kernel")
 
 
-def _deepest(plan: DecodePlan, shared_limit: int) -> DecodePlan | None:
+def _piece(rows: int, size: int) -> int:
+    """Measured: small pieces hide arithmetic. Where a CTA owns one row tile, slots of down items are small already. At
+    three and four tokens a shallow ring of single blocks is best: what a warp has asked for, no other can take."""
+    if rows == 1:
+        return 4 if size > 4 else 2
+    return 1 if rows < 4 and size == 4 else 2
+
+
+def _deepest(plan: DecodePlan, shared_limit: int, most: int) -> DecodePlan | None:
     """The plan with as many slots as fit; a warp looks one slot ahead, so two at least."""
     room = shared_limit - plan.static_bytes
-    depth = min(room // (WARPS * (plan.slot_bytes + 12)), 32)
+    depth = min(room // (WARPS * (plan.slot_bytes + 12)), most)
     deep = replace(plan, depth=depth)
     return deep if depth > 1 and deep.shared_bytes <= shared_limit else None
 
