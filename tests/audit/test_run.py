@@ -160,6 +160,32 @@ def test_an_engine_that_reading_runs_into_degrades(environment: Environment) -> 
     assert made.flags == ()
 
 
+def test_a_description_that_cannot_be_loaded_is_left_out(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"tiny": "tests.audit.tiny:TINY", "torn": "tests.audit.no_such_module:TORN"}
+    monkeypatch.setattr("sublight.audit.auditor.ENGINES", Registry("engine", "sublight.no_such_group", known))
+    made = audited(door(environment))
+    assert [engine.name for engine in made.engines] == ["tiny"]
+    (found,) = (found for found in made.findings if found.subject == "torn")
+    assert "No module named 'tests.audit.no_such_module'" in found.text
+    with pytest.raises(UsageError) as caught:
+        audited(door(environment), engines=("torn",))
+    assert "cannot be loaded" in caught.value.found
+
+
+def test_an_area_that_an_engine_does_not_have(environment: Environment) -> None:
+    made = audited(door(environment), areas=("attention",))
+    assert made.engines[0].ladders == ()
+    assert made.engines[0].not_read == {"attention": "Sublight does not read those of tiny"}
+
+
+def test_what_takes_long_is_said_beforehand(environment: Environment) -> None:
+    said: list[str] = []
+    audit(Auditor(door(environment), Options(), Cache(None), say=said.append), question())
+    assert [text.split()[0] for text in said] == ["reading", "importing"]
+
+
 def test_warm_answers_hold_until_a_file_changes(environment: Environment, tmp_path: Path) -> None:
     cold, warm = Cache(tmp_path / "cache"), Cache(tmp_path / "cache")
     first = audited(door(environment), cold)

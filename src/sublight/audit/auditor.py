@@ -1,7 +1,7 @@
 """Auditor: one machine, looked at once. Engines and symbols are asked for through it, and every question is timed."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -41,14 +41,24 @@ class Auditor:
 
     Args:
         packages: import names to ask for instead of those of every engine.
+        say: is told what takes long, before it is done.
     """
 
-    def __init__(self, door: Door, options: Options, cache: Cache, packages: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        door: Door,
+        options: Options,
+        cache: Cache,
+        packages: Sequence[str] = (),
+        say: Callable[[str], None] = lambda _text: None,
+    ) -> None:
         self.seconds = {"asking": 0.0, "reading": 0.0, "importing": 0.0}
         self.door = door
+        self.say = say
         self.options = options
         self.cache = cache
         self.imported: dict[str, Imported] = {}
+        self.broken: dict[str, str] = {}
         self.fresh = 0  # symbols that were imported now, and not taken from the cache
         self.trouble = ""  # why imports that were asked for were not tried
         packages = packages or tuple(engine.package for engine in self.engines.values())
@@ -60,8 +70,17 @@ class Auditor:
 
     @cached_property
     def engines(self) -> dict[str, Engine]:
-        """Every engine that Sublight can read, by name."""
-        return {name: ENGINES.load(name) for name in ENGINES.names()}
+        """Every engine that Sublight can read, by name.
+
+        A description of another package that cannot be loaded is left out, and `broken` says why.
+        """
+        found: dict[str, Engine] = {}
+        for name in ENGINES.names():
+            try:
+                found[name] = ENGINES.load(name)
+            except Exception as error:
+                self.broken[name] = f"{type(error).__name__}: {error}"
+        return found
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
@@ -83,6 +102,9 @@ class Auditor:
         """Names of the engines to audit. Raises UsageError when one that was asked for, or any at all, is not there."""
         asked = self.options.engines
         for name in asked:
+            if name in self.broken:
+                hint = "the package that brings this description, in a version for this Sublight"
+                raise UsageError(f"auditing {name}", f"its description cannot be loaded: {self.broken[name]}", hint)
             if name not in self.engines:
                 raise UnknownNameError("engine", name, self.engines, ENGINES.hint)
         absent = [name for name in asked if name not in self.found()]
@@ -110,6 +132,7 @@ class Auditor:
         """What came of importing these; empty, and `not_imported` says why, where that is not done."""
         if not symbols or self.not_imported:
             return {}
+        self.say(f"importing up to {len(symbols)} symbols with {self.door.name}, each in a process that may fail")
         with self.timed("importing"):
             found, fresh, self.trouble = imports_of(self.cache, self.door, self.installation, symbols)
         self.imported |= found

@@ -47,6 +47,7 @@ def audit_engine(auditor: Auditor, name: str, question: Question, seen: Seen) ->
     folder = place.folder if place else ""
     sources = auditor.sources()
     areas = tuple(area for area in engine.areas if not auditor.options.areas or area in auditor.options.areas)
+    others = [area for area in auditor.options.areas if area not in engine.areas]
     distribution = auditor.installation.distribution(
         owning(auditor.installation, engine.distributions) or engine.package
     )
@@ -82,7 +83,7 @@ def audit_engine(auditor: Auditor, name: str, question: Question, seen: Seen) ->
             ladders=_completed(scene, name, answers, judged.ladders, seen),
             autos=tuple(_auto(area, route) for area, route in answers.autos.items()),
             code=judged.code,
-            not_read=answers.not_read,
+            not_read=answers.not_read | {area: f"Sublight does not read those of {name}" for area in others},
         ),
         findings=judged.findings,
         variables=answers.variables,
@@ -100,6 +101,7 @@ def _answers(
     told = as_it_is(engine, auditor.installation)
 
     def compute() -> tuple[Answers, set[str]]:
+        auditor.say(f"reading {engine.name} for {target.sm}")
         if isinstance(sources.reader, DoorReader):
             root = sources.roots[engine.package]
             sources.reader.fetch([f"{root}/{folder}" for folder in engine.folders])

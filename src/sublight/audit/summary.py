@@ -93,6 +93,7 @@ def record(
         *findings.of_toolchain(installation, target.compute_capability if target else None),
         *findings.of_imports(auditor.imported),
         *_of_snapshot(auditor),
+        *_of_descriptions(auditor),
     ]
     distinct = {(item.level, item.subject, item.text): item for item in found}
     return Audit(
@@ -150,6 +151,9 @@ def _of_snapshot(auditor: Auditor) -> list[AuditFinding]:
     ]
 
 
-def without_snapshot(made: Audit) -> Audit:
-    """The same for printing: the snapshot is for machines."""
-    return msgspec.structs.replace(made, recording=None)
+def _of_descriptions(auditor: Auditor) -> list[AuditFinding]:
+    """Engines that another package describes, and whose description cannot be loaded."""
+    return [
+        AuditFinding(level="warn", subject=name, text=f"its description cannot be loaded, and it is left out: {why}")
+        for name, why in auditor.broken.items()
+    ]

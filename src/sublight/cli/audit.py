@@ -142,9 +142,17 @@ def _through(door: "Door", options: dict[str, Any], host: Any = None) -> "Audit"
         trace=options["trace"] or "",
     )
     tops = tuple(dict.fromkeys(symbol.partition(".")[0] for symbol in options["symbols"]))
-    auditor = Auditor(KeepingDoor(door) if saving else door, what, cache, tops)
+    auditor = Auditor(KeepingDoor(door) if saving else door, what, cache, tops, _say)
     made = _of_symbols(auditor, options) if options["symbols"] else _of_engines(auditor, options)
     return _with_host(made, host) if saving and host is not None else made
+
+
+def _say(text: str) -> None:
+    """What takes long, on a terminal; a pipe gets the answer alone."""
+    import sys
+
+    if sys.stderr.isatty():
+        click.echo(f"{text} ...", err=True)
 
 
 def _of_symbols(auditor: "Auditor", options: dict[str, Any]) -> "Audit":
