@@ -84,14 +84,14 @@ def _kernels(device: torch.device) -> list[Reader]:
     major, minor = torch.cuda.get_device_capability(device)
     target = f"sm_{major}{minor}"
     cubin = find_compiler().compile(Path(__file__).parent / "read.cu", ["-std=c++17"], target)
-    kernel = Kernel(cubin, "read_only", 0)
+    kernel = Kernel(cubin, "read_only", 0, early_start=False)  # it would not wait for its predecessor
     count = torch.cuda.get_device_properties(device).multi_processor_count
     sink = torch.zeros(4, dtype=torch.int32, device=device)
     return [_reader(kernel, count * blocks, sink) for blocks in _BLOCKS]
 
 
 def _reader(kernel: "object", grid: int, sink: Tensor) -> Reader:
-    launch = kernel.launch_cooperative  # type: ignore[attr-defined]
+    launch = kernel.launch  # type: ignore[attr-defined]
 
     def read(part: Tensor) -> None:
         arguments = [
