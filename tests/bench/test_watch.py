@@ -1,5 +1,7 @@
 """Candidates that hang or die are findings about themselves, and the others are measured all the same."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,12 @@ def test_a_process_that_leaves_with_an_error(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     ended = watch("leaves", b"", 60.0, lambda line: None)
     assert (ended.hung, ended.reason) == (False, "its process left with 3: what went wrong")
+
+
+def test_the_measuring_process_ends_with_the_one_that_started_it() -> None:
+    """Its input is closed before it has imported anything large."""
+    argv = [sys.executable, "-c", "import sublight.bench.worker as w, time; w.leave_with_parent(); time.sleep(3600)"]
+    assert subprocess.run(argv, stdin=subprocess.DEVNULL, timeout=60, check=False).returncode == 1
 
 
 def test_one_that_hangs_is_ended_and_the_others_go_on(tiny: Model) -> None:

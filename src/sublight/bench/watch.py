@@ -47,13 +47,16 @@ def watch(module: str, job: bytes, limit_s: float, heard: Callable[[bytes], None
         lines_file.touch()
         argv = [sys.executable, "-m", module, str(job_file), str(lines_file)]
         with errors.open("wb") as stream, lines_file.open("rb") as lines:
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)  # noqa: S603
+            # Nothing is written to its input; it ends when we do, by whatever hand.
+            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=stream, stderr=stream)  # noqa: S603
             try:
                 hung = _listen(process, _lines(lines), limit_s, heard)
             finally:
                 if process.poll() is None:
                     process.kill()
                 code = process.wait()
+                if process.stdin is not None:
+                    process.stdin.close()
         return Ended(hung, code, _last_lines(errors))
 
 

@@ -6,7 +6,9 @@ It is a process of its own because a kernel can hang, or take its process down; 
 one it was.
 """
 
+import os
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -32,5 +34,16 @@ def main(job_file: str, lines_file: str) -> None:
             say(Failed(error.asked, error.found, error.hint))
 
 
+def leave_with_parent() -> None:
+    """End when standard input does: whoever started this holds its other end, and nobody else waits for the GPU."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 if __name__ == "__main__":
+    leave_with_parent()
     main(*sys.argv[1:])

@@ -64,6 +64,8 @@ def bench_kernels(
         budget_s=budget_s,
     )
     listener = _Listener(job, progress or (lambda _: None))
+    if not candidates:
+        listener.absent |= {k.name: f"it computes {k.op}, not a layer" for k in all_kernels() if k.op != MoeProblem.op}
     while listener.job.candidates:
         ended = watch(_MODULE, msgspec.json.encode(listener.job), limit_s, listener.hear)
         if listener.done is not None:
