@@ -11,7 +11,7 @@ from sublight.errors import KernelError
 from sublight.kernels.cuda.build import compile_kernel
 from sublight.kernels.cuda.driver import SHARED_LIMIT, Kernel, device_attribute
 from sublight.kernels.cuda.layout import DecodeWeights, w2_shape
-from sublight.kernels.cuda.plan import WARPS, DecodePlan, plan_decode
+from sublight.kernels.cuda.plan import MAX_EXPERTS, WARPS, DecodePlan, plan_decode
 
 _TARGETS = {(9, 0): "sm_90a"}
 """Exact capabilities that this kernel has been run on."""
@@ -63,10 +63,9 @@ class DecodeWorkspace:
 
     def kernel(self, tokens: int) -> Kernel:
         """Compiled on the first call for its number of tokens; call it before capturing a graph."""
-        plan = self.plan(tokens)
-        if plan.max_tokens not in self._kernels:
-            self._kernels[plan.max_tokens] = _load(plan, self.target, self._early_start)
-        return self._kernels[plan.max_tokens]
+        if tokens not in self._kernels:
+            self._kernels[tokens] = _load(self.plan(tokens), self.target, self._early_start, self.device.index)
+        return self._kernels[tokens]
 
     def launch(self, x: Tensor, ids: Tensor, weights: Tensor, experts: DecodeWeights, out: Tensor) -> None:
         tokens = x.shape[0]
@@ -76,7 +75,9 @@ class DecodeWorkspace:
         arguments: list[ctypes._SimpleCData[Any]] = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
         arguments += [ctypes.c_int(n) for n in counts]
         stream = torch.cuda.current_stream(self.device).cuda_stream
-        self.kernel(tokens).launch(self.grid, WARPS * 32, stream, arguments)
+        kernel = self.kernel(tokens)
+        with torch.cuda.device(self.device):
+            kernel.launch(self.grid, WARPS * 32, stream, arguments)
 
 
 def fused_moe(
@@ -102,6 +103,8 @@ def fused_moe(
     """
     hidden, inter, top_k = workspace.shape
     tokens = x.shape[0]
+    if experts.experts > MAX_EXPERTS:
+        raise KernelError("fused_moe", f"{experts.experts} experts on one GPU", f"{MAX_EXPERTS} experts at most")
     _expect("x", x, torch.bfloat16, (tokens, hidden), workspace.device)
     _expect("topk_ids", topk_ids, torch.int32, (tokens, top_k), workspace.device)
     _expect("topk_weights", topk_weights, torch.float32, (tokens, top_k), workspace.device)
@@ -138,6 +141,8 @@ def _fits(size: int, top_k: int) -> bool:
 
 
 @cache
-def _load(plan: DecodePlan, target: str, early_start: bool) -> Kernel:
+def _load(plan: DecodePlan, target: str, early_start: bool, device: int) -> Kernel:
+    """A loaded kernel belongs to one device."""
     cubin = compile_kernel("moe_decode.cu", plan.defines(), target)
-    return Kernel(cubin, "moe_decode", plan.stream_bytes, early_start)
+    with torch.cuda.device(device):
+        return Kernel(cubin, "moe_decode", plan.stream_bytes, early_start)

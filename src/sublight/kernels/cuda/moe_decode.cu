@@ -311,6 +311,7 @@ moe_decode(const u16* x, const int* ids, const float* weights,
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
+  __syncthreads();  // barriers and the counter of claims are set up
   // what came before this launch, if that was told to let it start early
   asm volatile("griddepcontrol.wait;" ::: "memory");
   const int id = tid < pairs || (FEW && lane < pairs) ? (int)load_input(ids + (FEW ? lane : tid)) : -1;
@@ -333,7 +334,7 @@ moe_decode(const u16* x, const int* ids, const float* weights,
   }
   const int groups = uniform(FEW ? group_few(s, id, experts) : group_many(s, id, experts));
   const int tiles = groups * PAIR_TILES;
-  if (FEW && MAX_M > 1) __syncthreads();  // warp 0 has listed the groups, and set up the barriers
+  if (FEW && MAX_M > 1) __syncthreads();  // warp 0 has listed the groups; of one token, the lists come with the factors
 
   // ---- the copies: gate/up pieces of this team's tiles, then down items of this CTA's output rows
   const int tile0 = team * GRID + cta, tile_step = TEAMS * GRID;
@@ -382,6 +383,7 @@ moe_decode(const u16* x, const int* ids, const float* weights,
           expected += rows * TOGETHER * BLOCK;
         }
       if (lane == 0 && expected) bar_expect(bar, expected);
+      __syncwarp();  // all lanes read the claim
     }
   };
   if (MAX_M > 1) request(0);
@@ -404,7 +406,6 @@ moe_decode(const u16* x, const int* ids, const float* weights,
 
 #pragma unroll 1
   for (int i = MAX_M > 1; i < DEPTH; i++) request(i);
-  if (MAX_M == 1) __syncthreads();  // not earlier: nothing waits for warp 0 but its lists, which come with the factors
 
   // ---- per-pair factors; the arrival count says which launch this is
   if (warp < LISTERS) {
