@@ -57,6 +57,9 @@ def test_every_row_of_the_limit_is_there(name: str) -> None:
         counts = [count for launch, count in plan.launches if launch.product != "none"]
         if counts and len(plan.launches) == 1:
             assert counts[0] == ops[id_].cost.calls, id_
+    for launch, count in (part for plan in plans.values() for part in plan.launches):
+        assert count > 0
+        assert (0 < launch.cold_bytes <= launch.bytes) == (launch.product != "none"), launch
     assert sum(count for _, count in plans["norms"].launches) == ops["norms"].cost.calls
 
 
@@ -70,7 +73,8 @@ def test_weights_of_a_row_are_those_of_the_limit() -> None:
                 part.product in ("none", "attention") for part, _ in found
             ):
                 continue
-            read = sum(count * (launch.bytes - _activations(launch)) for launch, count in found)
+            read = sum(count * launch.cold_bytes for launch, count in found)
+            assert read == sum(count * (launch.bytes - _activations(launch)) for launch, count in found)
             bytes_ = ops[id_].cost.bytes
             vectors = (
                 0.0

@@ -36,6 +36,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         turned: the weight is used the other way round: [rows, columns] maps rows to columns.
         heads: (query, key and value) heads of attention.
         bytes: of weights, inputs and outputs.
+        cold_bytes: of them, what nobody has touched since the last step: weights and caches. Inputs were just written.
         reason: why there is nothing to run.
     """
 
@@ -49,6 +50,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     turned: bool = False
     heads: tuple[int, int] = (0, 0)
     bytes: float = 0.0
+    cold_bytes: float = 0.0
     reason: str = ""
 
 
@@ -90,7 +92,9 @@ def _launches(
         shard = -(-model.vocab // workload.layout.tp)
         size = float(workload.tokens * shard * 4)
         what = f"argmax of [{workload.tokens}, {shard}] FP32"
-        return [(Launch(product="argmax", what=what, columns=shard, tokens=workload.tokens, bytes=size), 1)]
+        return [
+            (Launch(product="argmax", what=what, columns=shard, tokens=workload.tokens, bytes=size, cold_bytes=size), 1)
+        ]
     if row == "attn.core":
         return [(_attention(cache, workload), len(cache.layers)) for cache in caches]
     if row == "norms":
@@ -134,9 +138,17 @@ def _tokens(tensor: Tensor, workload: Workload) -> int:
 def _linear(rows: int, columns: int, name: str, tensors: list[Tensor], tokens: int) -> Launch:
     form = next(t.format for t in tensors if t.format.name == name)
     what = f"[{tokens}, {columns}] x [{rows}, {columns}] {form.title}"
-    moved = form.storage((rows, columns)).total_bytes + 2.0 * tokens * (rows + columns)
+    stored = form.storage((rows, columns)).total_bytes
+    moved = stored + 2.0 * tokens * (rows + columns)
     return Launch(
-        product="linear", what=what, rows=rows, columns=columns, tokens=tokens, weight_format=name, bytes=moved
+        product="linear",
+        what=what,
+        rows=rows,
+        columns=columns,
+        tokens=tokens,
+        weight_format=name,
+        bytes=moved,
+        cold_bytes=stored,
     )
 
 
@@ -150,7 +162,8 @@ def _mlp(tensors: list[Tensor], workload: Workload, tokens: int) -> Launch:
     hidden, width = inward[0][1], outward[0][1]
     form = tensors[0].format
     what = f"[{tokens}, {hidden}] to {width} and back, SwiGLU, {form.title}"
-    moved = sum(form.storage(s).total_bytes for _, s in shapes) + 2.0 * tokens * 2 * hidden
+    stored = sum(form.storage(s).total_bytes for _, s in shapes)
+    moved = stored + 2.0 * tokens * 2 * hidden
     return Launch(
         product="mlp",
         what=what,
@@ -160,6 +173,7 @@ def _mlp(tensors: list[Tensor], workload: Workload, tokens: int) -> Launch:
         tokens=tokens,
         weight_format=form.name,
         bytes=moved,
+        cold_bytes=stored,
     )
 
 
@@ -170,6 +184,7 @@ def _absorb(tensor: Tensor, row: str, workload: Workload, tokens: int) -> Launch
     heads = heads_on_rank(units, workload.layout)
     each = rows // heads
     turned = row == "attn.absorb_k"
+    stored = tensor.format.storage((rows, latent)).total_bytes
     way = f"{each} to {latent}" if turned else f"{latent} to {each}"
     return Launch(
         product="batched",
@@ -180,7 +195,8 @@ def _absorb(tensor: Tensor, row: str, workload: Workload, tokens: int) -> Launch
         tokens=tokens,
         weight_format=tensor.format.name,
         turned=turned,
-        bytes=tensor.format.storage((rows, latent)).total_bytes + 2.0 * tokens * heads * (each + latent),
+        bytes=stored + 2.0 * tokens * heads * (each + latent),
+        cold_bytes=stored,
     )
 
 
@@ -193,6 +209,7 @@ def _norm(tensor: Tensor, tokens: int) -> Launch:
         tokens=tokens,
         weight_format=tensor.format.name,
         bytes=_plain_bytes(tensor.format, size) + 4.0 * tokens * size,
+        cold_bytes=_plain_bytes(tensor.format, size),
     )
 
 
@@ -206,6 +223,7 @@ def _embedding(tensor: Tensor, workload: Workload) -> Launch:
         tokens=workload.tokens,
         weight_format=tensor.format.name,
         bytes=workload.tokens * columns * (_plain_bytes(tensor.format, 1) + 2.0),
+        cold_bytes=workload.tokens * columns * _plain_bytes(tensor.format, 1),
     )
 
 
@@ -226,7 +244,8 @@ def _attention(cache: Cache, workload: Workload) -> Launch:
     size = cache.values_per_head // 2
     heads = (heads_on_rank(cache.query_heads, workload.layout), heads_on_rank(cache.heads, workload.layout))
     what = f"{sequences} x {heads[0]} heads over {heads[1]} x {read:,} tokens of {size}"
-    moved = 2.0 * sequences * heads[1] * read * size * 2 + 4.0 * sequences * workload.width * heads[0] * size
+    stored = 2.0 * sequences * heads[1] * read * size * 2
+    moved = stored + 4.0 * sequences * workload.width * heads[0] * size
     return Launch(
         product="attention",
         what=what,
@@ -236,6 +255,7 @@ def _attention(cache: Cache, workload: Workload) -> Launch:
         tokens=workload.width,
         heads=heads,
         bytes=moved,
+        cold_bytes=stored,
     )
 
 

@@ -129,8 +129,9 @@ class _Bench:
         """Weights that take turns: twice the cache, as far as memory and a graph of calls allow."""
         if self.device.type != "cuda":
             return _REHEARSED_SETS
-        needed = sets_needed(max(launch.bytes, 1.0), self.environment.l2_bytes or 0)
-        return max(2, min(max(needed, _FEWEST_SETS), _MOST_SETS, int(_MOST_BYTES // max(launch.bytes, 1.0))))
+        each = max(launch.cold_bytes, 1.0)
+        needed = sets_needed(each, self.environment.l2_bytes or 0)
+        return max(2, min(max(needed, _FEWEST_SETS), _MOST_SETS, int(_MOST_BYTES // each)))
 
     def _measured(self, launch: Launch, product: Product) -> Measurement:
         worst, runs = _agree(partial(product.run, 0), product, [0], 0.0, 0)
@@ -155,7 +156,7 @@ class _Bench:
             environment=self.environment.key,
             timing=timing,
             sets=product.sets,
-            cold=is_cold(product.sets, launch.bytes, self.environment.l2_bytes),
+            cold=is_cold(product.sets, launch.cold_bytes, self.environment.l2_bytes),
             warning=rate_warning(launch.bytes, timing.median_s, self.ceilings.best_bytes_per_s),
         )
 
