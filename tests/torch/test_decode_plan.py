@@ -1,7 +1,7 @@
 """Plans of the decode kernel: what they promise the compiler, and what they refuse."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sublight.errors import KernelError
@@ -21,6 +21,7 @@ SM90_BYTES, SM120_BYTES = 232_448, 101_376
 def test_a_plan_fits_and_covers_the_layer(
     hidden_blocks: int, inter_blocks: int, top_k: int, tokens: int, grid: int, limit: int
 ) -> None:
+    assume(limit == SM90_BYTES or hidden_blocks <= 128)  # beyond, see below
     hidden, inter = 64 * hidden_blocks, 64 * inter_blocks
     plan = plan_decode(hidden, inter, top_k, tokens, grid, limit)
     assert plan.shared_bytes <= limit
@@ -39,6 +40,12 @@ def test_the_plan_of_a_known_layer() -> None:
     assert plan.exchange_words == 4 * 8 * 128
     defines = plan.defines()
     assert (defines["HIDDEN"], defines["MAX_M"], defines["GRID"], defines["STREAM_BYTES"]) == (6144, 4, 132, 165_888)
+
+
+def test_rows_that_a_small_block_has_no_room_for_are_refused() -> None:
+    assert plan_decode(16384, 256, 8, 16, 132, SM90_BYTES).depth == 2
+    with pytest.raises(KernelError, match=r"hidden_size 16384: its smallest plan needs more than 101,376 bytes"):
+        plan_decode(16384, 256, 8, 16, 132, SM120_BYTES)
 
 
 @pytest.mark.parametrize(
