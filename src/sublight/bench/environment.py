@@ -3,6 +3,7 @@
 import platform
 import shutil
 import subprocess
+from itertools import product
 
 import torch
 
@@ -78,8 +79,10 @@ def _nvidia_smi() -> dict[str, str]:
     if program is None:
         return {}
     uuid = str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
-    which = "0" if not uuid else uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-    for reasons in _REASONS:
+    named = [uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"] if uuid else []
+    # Where there is one GPU its place says as much as its name, which some containers do not know it by.
+    ways = named + (["0"] if torch.cuda.device_count() == 1 else [])
+    for which, reasons in product(ways, _REASONS):
         query = ",".join((*_QUERY[:-1], reasons))
         argv = [program, f"--query-gpu={query}", "--format=csv,noheader,nounits", "-i", which]
         try:
