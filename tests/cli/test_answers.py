@@ -144,6 +144,17 @@ def test_all_that_is_stated_of_a_card(sublight: Sublight) -> None:
     assert "h200" in refused.err
 
 
+def test_lists_as_json(sublight: Sublight) -> None:
+    listed = json.loads(sublight("limit", "--list", "--json").out)
+    assert "glm-5-nvfp4" in listed["models"] and "h200" in listed["GPUs"] and "nvlink5" in listed["links"]
+    card = json.loads(sublight("limit", "--list", "h200", "--json").out)
+    assert (card["name"], card["target"]) == ("h200", "sm_90")
+    assert card["figures"]["memory_bandwidth_bytes_per_s"]["value"] == 4.8e12
+    assert json.loads(sublight("limit", "--list", "glm-5-nvfp4", "--json").out)["title"] == "GLM-5 NVFP4"
+    refused = sublight("limit", "--list", "--html", "page.html")
+    assert (refused.code, refused.out) == (2, "") and "is no record" in refused.err
+
+
 def test_lists_and_version(sublight: Sublight) -> None:
     listed = sublight("limit", "--list").out
     assert "  glm-5-nvfp4\n" in listed and "  rtx-pro-6000-server\n" in listed and "  nvlink5\n" in listed

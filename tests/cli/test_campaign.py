@@ -82,6 +82,14 @@ def test_files_that_are_no_record_are_named_and_left_out(sublight: Sublight, tmp
     assert [reason.split(":")[0] for reason in found["left_out"]] == ["cut.json", "trace.json"]
 
 
+def test_the_bundled_example_belongs_to_no_campaign(sublight: Sublight, tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    done = sublight("gap", "--campaign", "c")
+    assert (done.code, done.out) == (2, "")
+    assert "no model was named" in done.err and "--campaign c" in done.err
+    assert list((tmp_path / "c").iterdir()) == []
+
+
 def test_folders_that_are_no_campaign(sublight: Sublight, tmp_path: Path) -> None:
     for arguments in (("report", "none"), ("note", "none", "x"), (*GAP, "--measured", "9ms", "--campaign", "none")):
         done = sublight(*arguments)

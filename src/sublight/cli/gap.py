@@ -47,6 +47,12 @@ def command(
     sublight gap glm-5-nvfp4 --gpus 8xh200 --trace rank0.json.gz
     """
     if model is None:
+        if campaign is not None:
+            raise UsageError(
+                f"--campaign {campaign} without a model",
+                "no model was named, and the bundled measurement belongs to no campaign of yours",
+                f"sublight gap glm-5-nvfp4 --gpus 8xb200 --measured 12ms --campaign {campaign}",
+            )
         _only_the_example(called)
         gap = _example(claimed_floor, claimed_parts, options)
     else:
@@ -61,7 +67,7 @@ def command(
 
 
 # What changes how the bundled case is said and shown, and not which step it is.
-_OF_ANY_CASE = {"claimed_floor", "claimed_parts", "campaign", "as_json", "markdown", "html", "save", "width"}
+_OF_ANY_CASE = {"claimed_floor", "claimed_parts", "as_json", "markdown", "html", "save", "width"}
 
 
 def _only_the_example(called: click.Context) -> None:

@@ -32,7 +32,8 @@ def command(model: str | None, sweep: bool, listing: bool, **options: Any) -> No
     if listing:
         from sublight.cli.listing import list_names, list_one
 
-        list_names() if model is None else list_one(model)
+        _only_printed(options)
+        list_names(options["as_json"]) if model is None else list_one(model, options["as_json"])
         return
     if model is None:
         raise UsageError("a limit", "no model was named", "sublight limit glm-5-nvfp4 --gpus 8xb200, or --list")
@@ -45,3 +46,12 @@ def command(model: str | None, sweep: bool, listing: bool, **options: Any) -> No
     from sublight.limits.decode import decode_limit
 
     emit(decode_limit(asked, gpu, workload, link, call_s), options)
+
+
+def _only_printed(options: dict[str, Any]) -> None:
+    """Refuse outputs that a list has no form for."""
+    for name, flag in (("markdown", "--markdown"), ("html", "--html"), ("save", "--save")):
+        if options[name]:
+            raise UsageError(
+                f"--list with {flag}", "a list of what is built in is no record", "--list, or --list --json"
+            )

@@ -1,5 +1,7 @@
 """What is built in: the names of models, cards and links, and everything stated of one of them."""
 
+from typing import Any
+
 import click
 
 from sublight.errors import UnknownNameError
@@ -11,17 +13,25 @@ from sublight.records import Figure
 from sublight.units import show_bytes, show_flops, show_rate, significant
 
 
-def list_names() -> None:
-    for title, names in (("models", model_names()), ("GPUs", gpu_names()), ("links", interconnect_names())):
+def list_names(as_json: bool = False) -> None:
+    lists = {"models": model_names(), "GPUs": gpu_names(), "links": interconnect_names()}
+    if as_json:
+        _print_json(lists)
+        return
+    for title, names in lists.items():
         click.echo(f"{title}:")
         for name in names:
             click.echo(f"  {name}")
 
 
-def list_one(name: str) -> None:
+def list_one(name: str, as_json: bool = False) -> None:
     """The figures of a card with their sources, or where a model's facts were read. Raises UnknownNameError."""
     if name.lower() in model_names():
-        _model(catalogue_model(name))
+        model = catalogue_model(name)
+        if as_json:
+            _print_json({"name": model.name, "title": model.title, "source": model.source, "note": model.note})
+        else:
+            _model(model)
         return
     try:
         card = get_gpu(name).name
@@ -29,7 +39,18 @@ def list_one(name: str) -> None:
         raise UnknownNameError("model or GPU", name, [*model_names(), *gpu_names()]) from None
     if card not in card_names():
         raise UnknownNameError("card built in", name, card_names())
-    _card(catalogue_card(card))
+    known = catalogue_card(card)
+    if as_json:
+        _print_json({"name": known.name, "title": known.title, "target": known.target, "figures": known.figures})
+    else:
+        _card(known)
+
+
+def _print_json(value: Any) -> None:
+    """Plain JSON: what is built in is looked up, not found out, and is no record."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=1))
 
 
 def _model(model: CatalogueModel) -> None:

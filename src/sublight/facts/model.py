@@ -11,9 +11,10 @@ from sublight.errors import ConfigError, InputFileError, UnknownNameError, near_
 from sublight.facts.families import FAMILIES
 from sublight.facts.fields import Fields
 from sublight.facts.inventory import Inventory, Moe
+from sublight.facts.json_object import read_object
 from sublight.facts.quantization.base import Finding, Quantization
 from sublight.facts.tensors import Cache, Stage, Tensor
-from sublight.files import is_present, read_small_file
+from sublight.files import is_present
 from sublight.units import show_bytes
 
 if TYPE_CHECKING:
@@ -153,8 +154,8 @@ def _read_folder(path: Path) -> Model:
             "the folder that holds the checkpoint's config.json",
         )
     side = path / "hf_quant_config.json"
-    hf_quant = _read_json(side) if is_present(side) else None
-    return build_model(_read_json(config), hf_quant, name=_title(path.resolve()), source=str(config), folder=path)
+    beside = side if is_present(side) else None
+    return _built(config, beside, name=_title(path.resolve()), source=str(config), folder=path)
 
 
 def _read_file(path: Path) -> Model:
@@ -163,11 +164,23 @@ def _read_file(path: Path) -> Model:
     beside = [path.with_name(f"{path.stem}.hf_quant_config.json"), path.with_name("hf_quant_config.json")]
     if path.name != "config.json":
         beside = beside[:1]
-    hf_quant = next((_read_json(p) for p in beside if is_present(p)), None)
+    side = next((p for p in beside if is_present(p)), None)
     # The file of a download cache is a link to a blob; its folder is the one that it was found in.
     folder = path.parent.resolve()
     name = _title(folder) if path.name == "config.json" or folder.name == "blobs" else path.stem
-    return build_model(_read_json(path), hf_quant, name=name, source=str(path))
+    return _built(path, side, name=name, source=str(path))
+
+
+def _built(config: Path, side: Path | None, *, name: str, source: str, folder: Path | None = None) -> Model:
+    """The model of a configuration, and of the quantisation file beside it."""
+    value, twice = read_object(config)
+    hf_quant, twice_beside = read_object(side) if side is not None else (None, ())
+    noted = tuple(
+        Finding("warn", "configuration", f"{path.name} gives {key} twice in one object: the last one is used")
+        for path, keys in ((config, twice), (side or config, twice_beside))
+        for key in keys
+    )
+    return build_model(value, hf_quant, name=name, source=source, folder=folder, noted=noted)
 
 
 def _title(folder: Path) -> str:
@@ -180,26 +193,6 @@ def _title(folder: Path) -> str:
     return folder.name
 
 
-def _read_json(path: Path) -> Mapping[str, Any]:
-    """A JSON object; NaN and Infinity are let through, as published files hold them in fields nobody sizes with."""
-    asked = f"reading {path}"
-    data = read_small_file(path, asked, "the file as the model's release has it")
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as strict:
-        import json
-
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError):
-            raise InputFileError(
-                asked, f"this is not whole JSON ({strict})", "the file as the model's release has it"
-            ) from None
-    if not isinstance(value, dict):
-        raise InputFileError(asked, f"it holds a {type(value).__name__}, not an object", "a model's config.json")
-    return value
-
-
 def build_model(
     config: Mapping[str, Any],
     hf_quant: Mapping[str, Any] | None,
@@ -207,8 +200,14 @@ def build_model(
     name: str,
     source: str,
     folder: Path | None = None,
+    noted: tuple[Finding, ...] = (),
 ) -> Model:
-    """A model from decoded configuration. `folder`, where given, is searched for safetensors headers."""
+    """A model from decoded configuration.
+
+    Args:
+        folder: where given, searched for safetensors headers.
+        noted: what reading the files found, told with the rest.
+    """
     from sublight.facts.quantization.read import read_quantization
 
     top = Fields(config, source)
@@ -244,7 +243,14 @@ def build_model(
         caches=tuple(inventory.caches),
         quantization=quantization,
         # Headers are held against what was inferred while modules are asked for, so only now are all findings there.
-        findings=(*left_out, *quantization.all_findings(), *scanned, *inventory.findings, *_unmatched(quantization)),
+        findings=(
+            *noted,
+            *left_out,
+            *quantization.all_findings(),
+            *scanned,
+            *inventory.findings,
+            *_unmatched(quantization),
+        ),
     )
 
 
