@@ -52,10 +52,16 @@ def read_folder(path: Path, types: Mapping[str, type[Record]]) -> Folder:
     return Folder(path, tuple(entries), tuple(left_out))
 
 
+def require(path: Path) -> None:
+    """Raises InputFileError when a campaign's records cannot be kept there."""
+    if not path.is_dir():
+        found = "it is a file" if path.exists() else "there is no such folder"
+        raise InputFileError(f"saving into {path}", found, f"mkdir {path}")
+
+
 def add(path: Path, record: Record) -> str:
     """Save a record into the folder under the next free number of its kind; returns the file's name."""
-    if not path.is_dir():
-        raise InputFileError(f"saving into {path}", "there is no such folder", f"mkdir {path}")
+    require(path)
     taken = [int(m[1]) for p in path.glob(f"{record.schema}-*.json") if (m := re.search(r"-(\d+)\.json$", p.name))]
     name = f"{record.schema}-{max(taken, default=0) + 1:03d}.json"
     records.save(record, path / name)

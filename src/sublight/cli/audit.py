@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sublight.cli.output import emit, output_options
+from sublight.cli.keeping import campaign_option, keep
+from sublight.cli.output import output_options
 from sublight.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ AREAS = ("moe", "fp4-gemm", "attention", "all-reduce")
 @click.option("--symbol", "symbols", multiple=True, metavar="NAME", help="Ask for a dotted name instead of an engine.")
 @click.option("--no-import", is_flag=True, help="Read only: import nothing, not even in a process of its own.")
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep what was read.")
+@campaign_option
 @output_options
 def command(**options: Any) -> None:
     """Which kernel backends of an installed ENGINE work for MODEL on this card: eight rungs each, with proof.
@@ -51,7 +53,7 @@ def command(**options: Any) -> None:
     sublight audit --symbol flashinfer.cute_dsl.blockscaled_gemm.grouped_gemm_nt_masked
     """
     _check(options)
-    emit(_audited(options), options)
+    keep(_audited(options), options)
 
 
 def _check(options: dict[str, Any]) -> None:

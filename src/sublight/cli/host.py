@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sublight.cli.output import emit, output_options
+from sublight.cli.keeping import campaign_option, keep
+from sublight.cli.output import output_options
 from sublight.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 @click.option("--host", "destination", metavar="USER@BOX", help="Another machine, through the system's ssh.")
 @click.option("--folder", metavar="DIR", help="A folder of saved command output, recognised by content.")
 @click.option("--snapshot", metavar="FILE", help="A saved record that holds a machine's answers, judged again.")
+@campaign_option
 @output_options
 def command(destination: str | None, folder: str | None, snapshot: str | None, **options: Any) -> None:
     """Every knob of this machine that can cost a decode step time: found, recommended, why, and what it can cost.
@@ -28,7 +30,7 @@ def command(destination: str | None, folder: str | None, snapshot: str | None, *
     sublight host --host me@gpubox --save gpubox.json
     sublight host --folder ./logs --html host.html
     """
-    emit(_report(destination, folder, snapshot), options)
+    keep(_report(destination, folder, snapshot), options)
 
 
 def _report(destination: str | None, folder: str | None, snapshot: str | None) -> "HostReport":
