@@ -16,7 +16,7 @@ class Counting:
     """A compiler that says how often it was asked, and for what."""
 
     def __init__(self, name: str = "counting 1.0") -> None:
-        self.name = name
+        self.name = self.identity = name
         self.asked: list[tuple[list[str], str]] = []
 
     def compile(self, source: Path, options: list[str], target: str) -> bytes:

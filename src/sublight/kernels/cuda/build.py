@@ -32,7 +32,11 @@ class Compiler(Protocol):
 
     @property
     def name(self) -> str:
-        """With its version, as the key of the cache holds it."""
+        """With its version, for people."""
+
+    @property
+    def identity(self) -> str:
+        """What tells this very build from any other, for the key of the cache."""
 
     def compile(self, source: Path, options: list[str], target: str) -> bytes: ...
 
@@ -47,6 +51,10 @@ class Nvcc:
     @property
     def name(self) -> str:
         return f"nvcc {self.version}"
+
+    @property
+    def identity(self) -> str:
+        return self.name  # the version of nvcc has three parts
 
     def compile(self, source: Path, options: list[str], target: str) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
@@ -64,10 +72,17 @@ class Nvrtc:
     """The run-time compiler, a library of NVIDIA's cuda-bindings: no toolkit on the machine, and ten times as fast."""
 
     version: str
+    library: str
 
     @property
     def name(self) -> str:
         return f"nvrtc {self.version}"
+
+    @property
+    def identity(self) -> str:
+        """Its version has two parts and says nothing of the build, so the library's file speaks for that."""
+        file = Path(self.library).stat()
+        return f"{self.name} {file.st_size} {file.st_mtime_ns}"
 
     def compile(self, source: Path, options: list[str], target: str) -> bytes:
         from cuda.bindings import nvrtc  # type: ignore[import-not-found]
@@ -97,13 +112,15 @@ def find_compiler() -> Compiler:
     """
     if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"):
         from cuda.bindings import nvrtc
+        from cuda.pathfinder import load_nvidia_dynamic_lib  # type: ignore[import-not-found]
 
         try:
             _, major, minor = nvrtc.nvrtcVersion()
+            library = load_nvidia_dynamic_lib("nvrtc").abs_path
         except RuntimeError:  # the bindings are there, the library that they bind is not
             pass
         else:
-            return Nvrtc(f"{major}.{minor}")
+            return Nvrtc(f"{major}.{minor}", library)
     path = shutil.which("nvcc") or _in_toolkit()
     if path is None:
         asked = "compiling a CUDA kernel"
@@ -130,7 +147,7 @@ def compile_kernel(
     compiler = compiler or find_compiler()
     path = _FOLDER / source
     options = [*_FLAGS, *(f"-D{name}={value}" for name, value in sorted(defines.items()))]
-    key = _key(path.read_bytes(), options, target, compiler.name)
+    key = _key(path.read_bytes(), options, target, compiler.identity)
     kept = (folder or _cache_folder()) / f"{path.stem}-{target}-{key}.cubin"
     found = _read(kept)
     if found is None:
