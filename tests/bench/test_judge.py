@@ -91,6 +91,26 @@ def test_a_number_of_tokens_between_two_good_ones() -> None:
     assert "output all zero" in at[6].reason
 
 
+def test_3072_rows_between_2048_and_4096() -> None:
+    problem = MoeProblem(tokens=1, hidden_size=64, intermediate_size=64, num_experts=2, top_k=1)
+    at = {m: judged(cheats.zeros_at_3072, replace(problem, tokens=m)) for m in (1536, 2048, 3072, 4096)}
+    assert {m for m, verdict in at.items() if verdict.agreed is None} == {3072}
+    assert at[3072].reason.startswith("eager: output all zero")
+
+
+def test_padding_that_only_one_degree_of_tensor_parallelism_has_and_only_a_graph_reads() -> None:
+    """29,568 columns over 8 ranks are 3,696, or 231 scales: no whole tiles of four. Over 2 ranks they are 924."""
+    for ranks, columns, agrees in ((8, 231, False), (2, 924, True)):
+        problem = MoeProblem(
+            tokens=2, hidden_size=64, intermediate_size=29568 // ranks, num_experts=1, top_k=1, weight_format="nvfp4"
+        )
+        assert problem.intermediate_size // 16 == columns
+        assert judged(cheats.stale_scale_columns, problem).reason == ""
+        verdict = judged(cheats.stale_scale_columns, problem, graph=True)
+        assert (verdict.agreed is not None) == agrees
+        assert agrees or verdict.reason.startswith("graph: ")
+
+
 @pytest.mark.parametrize("form", ["mxfp4", "fp8-block", "bf16"])
 def test_other_formats_have_weights_and_an_oracle(form: str) -> None:
     problem = MoeProblem(

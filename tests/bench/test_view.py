@@ -83,6 +83,14 @@ def test_a_sweep_that_found_a_hole() -> None:
     assert "at 2 more numbers of tokens, 3 to 6: 1 do not" in text
 
 
+def test_two_that_are_wrong_alike_point_at_what_they_share() -> None:
+    swept = tuple(Checked(name=name, tokens=3072, reason="eager: output all zero; x") for name in ("a", "b"))
+    text = render_text(document(kernels(shape(1), swept=swept)), width=200, colour=False)
+    assert "a and b are wrong at the same numbers of tokens (3072): look at what they share" in text
+    alone = (*swept[:1], Checked(name="b", tokens=3072))
+    assert "what they share" not in render_text(document(kernels(shape(1), swept=alone)), width=200, colour=False)
+
+
 def test_rows_of_a_step_and_their_sum() -> None:
     parts = (
         Part(

@@ -44,6 +44,14 @@ def test_a_machine_without_a_gpu(sublight: Sublight, which: str) -> None:
     assert "a machine with an NVIDIA GPU and a CUDA build of torch, or --device cpu" in " ".join(done.err.split())
 
 
+def test_a_sweep_goes_beyond_powers_of_two() -> None:
+    from sublight.cli.bench import _sweep
+
+    assert [m for m in _sweep(4096) if m > 64] == [96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096]
+    assert _sweep(4096)[:64] == tuple(range(1, 65))
+    assert _sweep(3) == (1, 2, 3)
+
+
 def test_kernels_rehearsed_saved_and_shown(sublight: Sublight, tmp_path: Path) -> None:
     asked = ("--device", "cpu", "--tokens", "1,3", "--peers", "reference,torch-grouped-mm,humming", "--budget", "0.05")
     done = sublight("bench", "kernels", "./tiny", *asked, "--save", "k.json", "--html", "k.html", "--width", "140")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from sublight.bench.record.comm import CommBench, Message, Way
-from sublight.bench.record.kernels import Ceilings, KernelBench, Result, Shape
+from sublight.bench.record.kernels import Ceilings, Checked, KernelBench, Result, Shape
 from sublight.bench.record.measurement import BenchRecord, Environment, Measurement
 from sublight.bench.record.ops import OpRow, OpsBench, Part
 from sublight.report.blocks import (
@@ -165,7 +165,27 @@ def _swept(bench: KernelBench) -> list[Block]:
     text = f"{names} at {len(set(sizes))} more numbers of tokens, {min(sizes)} to {max(sizes)}"
     blocks: list[Block] = [Heading("Compared without a clock")]
     blocks += [Note(f"{c.name} at {c.tokens} tokens: {c.reason}", "error") for c in wrong]
+    blocks += _wrong_alike(wrong)
     return [*blocks, Listing((Cell(text + (": all agree" if not wrong else f": {len(wrong)} do not")),))]
+
+
+def _wrong_alike(wrong: list[Checked]) -> list[Block]:
+    """Candidates of different projects that fail at the same places have something in common that is at fault."""
+    places: dict[str, list[int]] = {}
+    for checked in wrong:
+        places.setdefault(checked.name, []).append(checked.tokens)
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for name, tokens in places.items():
+        alike.setdefault(tuple(tokens), []).append(name)
+    return [
+        Note(
+            f"{' and '.join(names)} are wrong at the same numbers of tokens ({', '.join(map(str, tokens))}): "
+            "look at what they share, such as a compiler or a layout, before the kernels",
+            "warn",
+        )
+        for tokens, names in alike.items()
+        if len(names) > 1
+    ]
 
 
 def _meaning(bench: KernelBench) -> list[str]:
