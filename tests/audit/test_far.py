@@ -73,7 +73,7 @@ def test_files_come_a_folder_at_a_time(host: SshHost, tmp_path: Path) -> None:
         f"X = {number}\n".encode() for number in range(20)
     ]
     assert reader.read(f"{tmp_path}/absent.py") is None
-    assert [list(request) for request in asked] == [["names"], ["status"], ["read"]]
+    assert [list(request) for request in asked] == [["names"], ["read"]]
 
 
 def test_no_interpreter_there(host: SshHost) -> None:

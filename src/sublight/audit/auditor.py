@@ -36,6 +36,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     trace: str = ""
 
 
+# Never read into: no gate or route of an engine lies in them, and they are as large as an engine.
+_OUTSIDE = frozenset({"torch", "torchvision", "torchaudio", "numpy", "scipy", "sympy", "transformers"})
+
+
 class Auditor:
     """Raises HostError, when it is made, if the machine cannot be asked.
 
@@ -124,7 +128,8 @@ class Auditor:
 
     def sources(self) -> WatchedSources:
         """Sources of everything that is installed; of the packages asked for, from wherever they are imported."""
-        roots = {top: owners[0].folder for top, owners in self.installation.found.owners.items() if owners}
+        owned = self.installation.found.owners.items()
+        roots = {top: owners[0].folder for top, owners in owned if owners and top not in _OUTSIDE}
         roots |= {name: place.folder for name, place in self.installation.places.items() if place.folder}
         return WatchedSources(reader(self.door), roots)
 

@@ -16,7 +16,7 @@ from sublight.audit.doors import Door
 from sublight.audit.probe import files
 from sublight.audit.source.tree import Sources
 
-_NEAR_BYTES = 4_000_000  # of a folder that is fetched whole because one file of it was asked for
+_MOST_BESIDE = 150  # source files of a folder that are fetched because one of them was asked for
 
 
 class DiskReader:
@@ -71,16 +71,27 @@ class DoorReader:
     def _near(self, folder: str, path: str) -> list[str]:
         """The source files of a folder, unless they are too many: whoever needs one of them soon needs others."""
         beside = [f"{folder}/{name}" for name in self.names(folder) if name.endswith(".py")]
-        sizes = _decoded(self.door.ask({"status": {"paths": beside}})["status"].answer) if len(beside) > 1 else {}
-        near = sum(size for size, _ in sizes.values()) <= _NEAR_BYTES
-        return [item for item in beside if item not in self._files] if near and path in beside else [path]
+        missing = [item for item in beside if item not in self._files]
+        return missing if path in missing and len(missing) <= _MOST_BESIDE else [path]
 
     def names(self, folder: str) -> tuple[str, ...]:
         self.folders.add(folder)
         if folder not in self._names:
-            reply = self.door.ask({"names": {"folders": [folder]}})["names"]
-            self._names[folder] = tuple(_decoded(reply.answer).get(folder, ()))
+            self._names[folder] = ()
+            if not self._known_absent(folder):
+                reply = self.door.ask({"names": {"folders": [folder], "below": self.door.live}})["names"]
+                found = _decoded(reply.answer)
+                self._names |= {place: tuple(held) for place, held in found.items()}
         return self._names[folder]
+
+    def _known_absent(self, folder: str) -> bool:
+        """Whether the listing of some folder above says that the way to it does not exist."""
+        child = folder
+        while self.door.live and (parent := child.rpartition("/")[0]):
+            if parent in self._names:
+                return f"{child.rpartition('/')[2]}/" not in self._names[parent]
+            child = parent
+        return False
 
 
 AnyReader = DiskReader | DoorReader

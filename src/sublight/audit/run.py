@@ -83,7 +83,7 @@ def audit_engine(auditor: Auditor, name: str, question: Question, seen: Seen) ->
             ladders=_completed(scene, name, answers, judged.ladders, seen),
             autos=tuple(_auto(area, route) for area, route in answers.autos.items()),
             code=judged.code,
-            not_read=answers.not_read | {area: f"Sublight does not read those of {name}" for area in others},
+            not_read=answers.not_read | dict.fromkeys(others, f"Sublight does not read those of {name}"),
         ),
         findings=judged.findings,
         variables=answers.variables,
@@ -104,6 +104,7 @@ def _answers(
         auditor.say(f"reading {engine.name} for {target.sm}")
         if isinstance(sources.reader, DoorReader):
             root = sources.roots[engine.package]
+            sources.reader.names(f"{root}/{engine.package}")  # the whole tree, in one question
             sources.reader.fetch([f"{root}/{folder}" for folder in engine.folders])
         return read(engine, sources, target, areas, told), sources.used()
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 LARGEST_BYTES = 8 * 1024 * 1024  # of one source file; the largest that engines ship has 2 MB
+MOST_FOLDERS = 20000
 TOTAL_BYTES = 48 * 1024 * 1024  # of one answer, before it is compressed
 
 
@@ -49,15 +50,25 @@ def _read(path: str) -> dict[str, Any]:
     return {"size": state.st_size, "mtime_ns": state.st_mtime_ns, "data": data}
 
 
-def names(folders: list[str]) -> dict[str, list[str]]:
-    """What each folder holds, sorted; folders end in "/". A folder that is not there is left out."""
-    found = {}
+def names(folders: list[str], below: bool = False) -> dict[str, list[str]]:
+    """What each folder holds, sorted; folders end in "/". A folder that is not there is left out.
+
+    With `below` also what the folders inside it hold, where it is a package: a whole tree in one answer.
+    """
+    found: dict[str, list[str]] = {}
     for folder in folders:
-        try:
-            with os.scandir(folder) as entries:
-                found[folder] = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in entries)
-        except OSError:
-            continue
+        waiting = [folder]
+        while waiting and len(found) < MOST_FOLDERS:
+            place = waiting.pop()
+            try:
+                with os.scandir(place) as entries:
+                    found[place] = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in entries)
+            except OSError:
+                continue
+            if below and "__init__.py" in found[folder]:
+                waiting += [
+                    f"{place}/{name[:-1]}" for name in found[place] if name.endswith("/") and name != "__pycache__/"
+                ]
     return found
 
 

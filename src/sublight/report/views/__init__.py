@@ -24,8 +24,8 @@ RECORDS: dict[str, tuple[str, str]] = {
     "gap": ("sublight.gap.compare:Gap", "sublight.report.views.gap:gap_document"),
     "audit": ("sublight.audit.record:Audit", "sublight.report.views.audit:audit_document"),
     "bench-kernels": ("sublight.bench.record.kernels:KernelBench", "sublight.report.views.bench:kernels_document"),
-    "bench-ops": ("sublight.bench.record.ops:OpsBench", "sublight.report.views.bench:ops_document"),
-    "bench-comm": ("sublight.bench.record.comm:CommBench", "sublight.report.views.bench:comm_document"),
+    "bench-ops": ("sublight.bench.record.ops:OpsBench", "sublight.report.views.bench_step:ops_document"),
+    "bench-comm": ("sublight.bench.record.comm:CommBench", "sublight.report.views.bench_step:comm_document"),
     "host": ("sublight.tuning.record:HostReport", "sublight.report.views.host:host_document"),
 }
 

@@ -132,27 +132,28 @@ def _only_inside(ladder: Ladder) -> bool:
 
 def _table(engine: str, ladders: list[Ladder]) -> Table:
     """Those that nothing is said against come first, then by how far they get."""
-    ordered = sorted(ladders, key=lambda ladder: -_height(ladder))
+    ordered = sorted(ladders, key=lambda ladder: -height(ladder))
     lines = []
     for ladder in ordered:
         name = ladder.name.removeprefix(f"{engine}.")
         cells = [Cell(name, "strong" if ladder.verdict is None else "plain", ladder.flag)]
         cells += [Cell(SYMBOLS[s.answer], TONES[s.answer], f"{s.rung}: {s.why}") for s in ladder.steps]
-        cells.append(_verdict(ladder))
+        cells.append(verdict_cell(ladder))
         lines.append(Line(tuple(cells)))
     columns = [Column("backend"), *(Column(_SHORT[rung]) for rung in Rung), Column("verdict", least=16)]
     caption = "✓ yes, ✗ no, ? not known: " + ", ".join(rung.value for rung in Rung)
     return Table(tuple(columns), tuple(lines), caption)
 
 
-def _height(ladder: Ladder) -> float:
+def height(ladder: Ladder) -> float:
     """Rungs below the first that says no, and a little for each that says yes."""
     answers = [step.answer for step in ladder.steps]
     first = answers.index(Answer.FAIL) if Answer.FAIL in answers else len(answers)
     return first + answers.count(Answer.PASS) / 100
 
 
-def _verdict(ladder: Ladder) -> Cell:
+def verdict_cell(ladder: Ladder) -> Cell:
+    """How a backend stands, in a word or two."""
     verdict = ladder.verdict
     if verdict is not None:
         return Cell(_refusal(ladder, verdict), "bad", verdict.why)
@@ -212,16 +213,21 @@ def _proofs(proofs: Iterable[Proof]) -> Table:
 
 
 def _findings(findings: Iterable[AuditFinding]) -> Iterator[Block]:
-    cells = tuple(
+    cells = odd_cells(findings)
+    if cells:
+        yield Heading("What is odd")
+        yield Listing(cells)
+
+
+def odd_cells(findings: Iterable[AuditFinding]) -> tuple[Cell, ...]:
+    """Each finding in a line."""
+    return tuple(
         Cell(
             f"{found.subject}: {found.text}." + (f" Try: {found.hint}." if found.hint else ""),
             _LEVEL_TONES[found.level],
         )
         for found in findings
     )
-    if cells:
-        yield Heading("What is odd")
-        yield Listing(cells)
 
 
 def _flags(flags: tuple[Flag, ...]) -> Iterator[Block]:
@@ -236,8 +242,9 @@ def _flags(flags: tuple[Flag, ...]) -> Iterator[Block]:
         yield Code("\n".join(flag.flag for flag in proven))
     if unproven:
         yield Paragraph("Nobody has proved these here; a rung that is not known is named:")
-        yield Code("\n".join(_flag_line(flag) for flag in unproven))
+        yield Code("\n".join(flag_line(flag) for flag in unproven))
 
 
-def _flag_line(flag: Flag) -> str:
+def flag_line(flag: Flag) -> str:
+    """The flag, and what is open about it as a comment of the shell."""
     return flag.flag + (f"  # not known: {', '.join(flag.open)}" if flag.open else "")
