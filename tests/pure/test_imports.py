@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "limits": GROUND | {"facts"},
     "trace": GROUND,
     "gap": GROUND | {"facts", "limits", "trace"},
-    "campaign": GROUND | {"facts", "limits", "trace", "gap"},
+    "campaign": GROUND | {"facts", "limits", "trace", "gap", "hosts", "tuning", "audit", "bench"},
     "hosts": {"errors"},
     "tuning": GROUND | {"facts", "hosts"},
     "audit.probe": set(),  # it travels, and finds nothing of ours where it arrives

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import msgspec
 
+from sublight.campaign.attained import BenchStanding, benches
+from sublight.campaign.backends import AuditStanding, audits
+from sublight.campaign.closing import Closed, close_steps
 from sublight.campaign.folder import Entry, Folder, today
+from sublight.campaign.machine import HostStanding, host
 from sublight.campaign.note import Note
 from sublight.errors import UsageError
 from sublight.gap.compare import Gap
 from sublight.gap.next_steps import NextStep
-from sublight.gap.same import SAME_SHAPES, SAME_WORK, alike
-from sublight.limits.decode import DecodeLimit
-from sublight.records import Evidence, Record, differ, repeated
-from sublight.trace.analysis import Analysis
+from sublight.gap.same import SAME_WORK, alike
+from sublight.records import Record, differ, repeated
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,15 +29,6 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     by_trace: bool
     comparable: bool = True
-
-
-class Closed(msgspec.Struct, frozen=True):
-    """A next step, and the later file that answers it."""
-
-    step: str
-    title: str
-    file: str
-    evidence: str
 
 
 class Remark(msgspec.Struct, frozen=True):
@@ -56,10 +49,13 @@ class Findings(Record, frozen=True, kw_only=True):
         closed, open: next steps that were named, with the record that answers them, or still to do.
         notes: remarks and negative results, oldest first.
         left_out: files of the folder that are no record, and why.
+        audits: the newest audit of each engine.
+        host: what the newest look at a machine leaves to do.
+        benches: what the newest benchmark of each kind attained.
     """
 
     schema = "findings"
-    version = 1
+    version = 2
 
     title: str
     date: str
@@ -69,6 +65,10 @@ class Findings(Record, frozen=True, kw_only=True):
     open: tuple[NextStep, ...]
     notes: tuple[Remark, ...]
     left_out: tuple[str, ...]
+    # Records of version 1 have none of these.
+    audits: tuple[AuditStanding, ...] = ()
+    host: HostStanding | None = None
+    benches: tuple[BenchStanding, ...] = ()
 
     def flaws(self) -> Iterator[str]:
         for mark in self.marks:
@@ -106,6 +106,9 @@ def findings(folder: Folder, title: str = "") -> Findings:
             if isinstance(e.record, Note)
         ),
         left_out=folder.left_out,
+        audits=audits(folder),
+        host=host(folder),
+        benches=benches(folder),
     )
 
 
@@ -122,47 +125,3 @@ def _mark(entry: Entry, gap: Gap, newest: Gap) -> Mark:
         by_trace=gap.trace is not None,
         comparable=alike(gap.limit, newest.limit, SAME_WORK),
     )
-
-
-def close_steps(folder: Folder) -> tuple[list[Closed], list[NextStep]]:
-    """Every next step that some gap named, once: closed by the first later record that answers it, else open."""
-    closed: dict[str, Closed] = {}
-    named: dict[str, NextStep] = {}
-    for place, entry in enumerate(folder.entries):
-        if not isinstance(entry.record, Gap):
-            continue
-        for step in entry.record.steps:
-            named[step.id] = step
-            for later in folder.entries[place + 1 :]:
-                if isinstance(later.record, Gap) and not alike(entry.record.limit, later.record.limit, SAME_SHAPES):
-                    continue
-                evidence = _answers(step.id, later.record)
-                if evidence and step.id not in closed:
-                    closed[step.id] = Closed(step.id, step.title, later.file, evidence)
-                    break
-    return list(closed.values()), [step for id_, step in named.items() if id_ not in closed]
-
-
-def _answers(step: str, record: Record) -> str:
-    """How a record answers a next step; "" if it does not."""
-    if isinstance(record, Note):
-        return record.text if step in record.closes else ""
-    limit: DecodeLimit | None = record.limit if isinstance(record, Gap) else None
-    trace = record.trace if isinstance(record, Gap) else record if isinstance(record, Analysis) else None
-    if trace is not None:
-        wall = trace.breakdown.wall_ns / 1e6
-        if step == "trace":
-            return f"a trace takes the step apart: {wall:,.2f} ms, idle {trace.breakdown.idle_ns / 1e6:,.2f} ms"
-        if step == "cuda-graph":
-            return f"decode {'runs' if trace.step.replayed else 'does not run'} in a CUDA graph"
-        if step == "graph-gaps":
-            idle = sum(i.ns for i in trace.breakdown.idle) / 1e6
-            return f"{trace.step.kernels:,} kernels a step, idle {idle:,.2f} ms"
-        if step == "kernels":
-            return f"kernels sum to {trace.kernel_ns / 1e6:,.2f} ms in the step"
-    if limit is not None:
-        if step == "all-reduce" and any(c.best_s.evidence is Evidence.GIVEN for c in limit.collectives):
-            return f"{(limit.collectives[0].best_s.value or 0) * 1e6:.1f} us a call were measured"
-        if step == "bandwidth" and limit.gpu.bandwidth_bytes_per_s.evidence in (Evidence.GIVEN, Evidence.MEASURED):
-            return f"{limit.gpu.bandwidth_bytes_per_s.known / 1e9:,.0f} GB/s were measured"
-    return ""

@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from sublight import records
 from sublight.errors import InputFileError, RecordError
+from sublight.hosts.recording import Recording
 from sublight.records import Record
 
 
@@ -42,7 +45,8 @@ def read_folder(path: Path, types: Mapping[str, type[Record]]) -> Folder:
     for file in sorted(path.glob("*.json")):
         try:
             data = file.read_bytes()
-            entries.append(Entry(file.name, records.written_at(data), records.decode(data, types, file.name)))
+            record = _without_recording(records.decode(data, types, file.name))
+            entries.append(Entry(file.name, records.written_at(data), record))
         except OSError as error:
             left_out.append(f"{file.name}: {error.strerror or error}")
         except RecordError as error:
@@ -50,6 +54,14 @@ def read_folder(path: Path, types: Mapping[str, type[Record]]) -> Folder:
     # Records written within one second keep the order of their names, which are numbered.
     entries.sort(key=lambda e: (e.written_at, e.file))
     return Folder(path, tuple(entries), tuple(left_out))
+
+
+def _without_recording(record: Record) -> Record:
+    """The record without a machine's answers, which nothing here reads and which are most of its bytes."""
+    kept = getattr(record, "recording", None)
+    if not isinstance(kept, Recording):
+        return record
+    return msgspec.structs.replace(record, recording=Recording(kept.name))
 
 
 def require(path: Path) -> None:

@@ -158,7 +158,7 @@ def _newest(folder: Path) -> str | None:
 
 def _keep(folder: Path, gap: Any, options: dict[str, Any]) -> None:
     """Save the gap into the campaign, and print it with what the folder's records have closed."""
-    from sublight.campaign.findings import close_steps
+    from sublight.campaign.closing import close_steps
     from sublight.campaign.folder import add, read_folder
     from sublight.gap.compare import with_closed
     from sublight.report.views import record_types

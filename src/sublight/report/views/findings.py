@@ -18,11 +18,12 @@ from sublight.report.blocks import (
 )
 from sublight.report.views.common import times_floor
 from sublight.report.views.gap import gap_document
+from sublight.report.views.standings import audit_blocks, bench_blocks, host_blocks, when
 from sublight.units import show_ms, show_ratio, show_time
 
 
 def findings_document(found: Findings) -> Document:
-    """Where the campaign stands, how it got there, what did not help, and the newest gap in full."""
+    """Where the campaign stands, how it got there, what runs on which machine, what did not help, the newest gap."""
     blocks: list[Block] = [Paragraph(f"As of {found.date}", "muted")]
     if found.marks:
         last = found.marks[-1]
@@ -46,6 +47,10 @@ def findings_document(found: Findings) -> Document:
             blocks.append(Paragraph(f"{step.title}: would explain up to {high} ms. {step.why}."))
             if step.command:
                 blocks.append(Code(step.command))
+    blocks += [block for audit in found.audits for block in audit_blocks(audit)]
+    if found.host is not None:
+        blocks += host_blocks(found.host)
+    blocks += bench_blocks(found.benches)
     negative = [n for n in found.notes if n.kind == "negative result"]
     if negative:
         blocks += [Heading("What did not help"), Listing(tuple(Cell(f"{n.text} ({n.file})") for n in negative))]
@@ -71,7 +76,7 @@ def _marks(found: Findings) -> Table:
     lines = [
         Line(
             (
-                Cell(mark.written_at.replace("T", " ").removesuffix("Z")),
+                Cell(when(mark.written_at)),
                 Cell(show_ms(mark.measured_s)),
                 Cell(show_ms(mark.floor_s)),
                 Cell(show_ratio(mark.ratio)),

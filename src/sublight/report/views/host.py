@@ -54,7 +54,7 @@ def host_document(report: HostReport) -> Document:
         _headline(report),
         _machine(report.machine),
         Heading("Knobs, by what they can cost"),
-        _table(report.findings),
+        knob_table(report.findings),
         *_contradictions(report.findings),
         *_why(report.findings),
         *_to_run(report.findings),
@@ -110,7 +110,8 @@ def _gpus(machine: MachineFacts) -> Cell:
     return Cell("; ".join(f"{count}x {text}" for text, count in counts.items()))
 
 
-def _table(findings: tuple[Finding, ...]) -> Table:
+def knob_table(findings: tuple[Finding, ...]) -> Table:
+    """Knobs in groups by what to do about them."""
     columns = (
         Column("knob"),
         Column("found", least=24),
