@@ -192,12 +192,20 @@ def test_the_record_and_its_page(gap: Gap) -> None:
     from sublight.report.markdown import render_markdown
     from sublight.report.views import document
 
-    vllm = engine("vllm", ladder("a", e=RAN), ladder("b", r=REFUSED))
+    refused = [ladder(f"{letter}{letter}", r=REFUSED) for letter in "cdef"]
+    vllm = engine("vllm", ladder("a", e=RAN), ladder("b", i=failed(Rung.INSTALLED, "it is absent", hint="x")), *refused)
     made = findings(folder(gap, comm(gap.limit), ops(), audit(vllm)), "title")
     assert decode(encode(made), {"findings": Findings}) == made
+    assert list(made.flaws()) == []
+    cut = msgspec.structs.replace(vllm.ladders[0], steps=vllm.ladders[0].steps[:3])
+    (kept,) = made.audits
+    edited = msgspec.structs.replace(kept.engines[0], ladders=(cut,))
+    audits_ = (msgspec.structs.replace(kept, engines=(edited,)),)
+    assert "has not each rung once" in next(iter(msgspec.structs.replace(made, audits=audits_).flaws()))
     text = render_markdown(document(made))
     assert "| **a** | executed here | log: server.log:12 |" in text
-    assert "| b | refused |  | refused: no |" in text
+    assert "| b | not installed |  | it is absent |" in text
+    assert "- MoE, refused: cc, dd, ee, ff" in text and "| cc |" not in text
     assert "all-reduce, 12.3 kB | 9.00 us |  | one-shot |" in text
     assert "| q_a + kv_a | 2.34 ms |  | cuBLAS |" in text
     assert "memory read at 1,600 GB/s, 1 without a time" in text

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from sublight.audit.ladder import Rung
 from sublight.campaign.attained import BenchStanding, benches
 from sublight.campaign.backends import AuditStanding, audits
 from sublight.campaign.closing import Closed, close_steps
@@ -76,6 +77,11 @@ class Findings(Record, frozen=True, kw_only=True):
                 yield f"the step measured in {mark.file} does not follow from its numbers"
         for step in repeated([*(c.step for c in self.closed), *(s.id for s in self.open)]):
             yield f"next step {step} is there twice"
+        for audit in self.audits:
+            for engine in audit.engines:
+                for ladder in engine.ladders:
+                    if tuple(step.rung for step in ladder.steps) != tuple(Rung):
+                        yield f"{engine.name}'s {ladder.name} has not each rung once, in order"
         if self.latest is not None:
             yield from self.latest.flaws()
 

@@ -38,7 +38,8 @@ def findings_document(found: Findings) -> Document:
         blocks.append(Headline(tuple(figures)))
         blocks += [Heading("Measured steps"), _marks(found)]
     if found.closed:
-        items = tuple(Cell(f"{c.title}: {c.evidence} ({c.file})", "good") for c in found.closed)
+        # An answer is no good news by itself: memory that is not reached closes the question too.
+        items = tuple(Cell(f"{c.title}: {c.evidence} ({c.file})") for c in found.closed)
         blocks += [Heading("Closed"), Listing(items)]
     if found.open:
         blocks.append(Heading("Still to measure"))

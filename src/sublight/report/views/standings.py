@@ -14,6 +14,7 @@ from sublight.rows import ROWS
 from sublight.tuning.record import Verdict
 from sublight.units import show_bytes, show_percent, show_rate, show_time
 
+_MANY = 4
 _KINDS = {"bench-kernels": "kernels", "bench-ops": "rows of a step", "bench-comm": "collectives"}
 
 
@@ -30,7 +31,7 @@ def audit_blocks(audit: AuditStanding) -> Iterator[Block]:
         asked = f"{target.model} on {target.gpu} ({target.sm}), {target.layout}, all-to-all {target.a2a}"
         yield Paragraph(f"{asked}; audited {when(audit.written_at)} on {audit.machine} ({audit.file})", "muted")
         if engine.ladders:
-            yield _backends(engine)
+            yield from _backends(engine)
         yield from _unasked(engine)
         yield from _changes(engine)
         if engine.flags:
@@ -47,8 +48,8 @@ def _title(engine: Engine) -> str:
     return f"{engine.name} {engine.version}".strip()
 
 
-def _backends(engine: Engine) -> Table:
-    """Those that nothing is said against come first."""
+def _backends(engine: Engine) -> Iterator[Block]:
+    """Those that nothing is said against come first; many that are refused alike stand in one line below the table."""
     columns = (
         Column("backend"),
         Column("verdict", least=14),
@@ -56,13 +57,30 @@ def _backends(engine: Engine) -> Table:
         Column("why", priority=2, least=24),
     )
     lines: list[Line] = []
+    below: list[Cell] = []
     for area in dict.fromkeys(ladder.area for ladder in engine.ladders):
         ladders = sorted((x for x in engine.ladders if x.area == area), key=lambda ladder: -height(ladder))
+        many = _many(ladders)
+        title = AREAS.get(area, area)
         clear = sum(ladder.verdict is None for ladder in ladders)
-        head = Cell(AREAS.get(area, area), "strong")
+        head = Cell(title, "strong")
         lines.append(Line((head, Cell(f"{clear} of {len(ladders)} open"), Cell(""), Cell("")), "group"))
-        lines += [_backend(engine.name, ladder) for ladder in ladders]
-    return Table(columns, tuple(lines), "open: no rung says no to it; unproven: nobody has seen it run here")
+        lines += [_backend(engine.name, x) for x in ladders if x.verdict is None or verdict_cell(x).text not in many]
+        for verdict, alike in many.items():
+            names = ", ".join(ladder.name.removeprefix(f"{engine.name}.") for ladder in alike)
+            below.append(Cell(f"{title}, {verdict}: {names}", "muted"))
+    yield Table(columns, tuple(lines), "open: no rung says no to it; unproven: nobody has seen it run here")
+    if below:
+        yield Listing(tuple(below))
+
+
+def _many(ladders: list[Ladder]) -> dict[str, list[Ladder]]:
+    """Backends that are refused alike, by verdict, where they are many: the audit itself has the reason of each."""
+    alike: dict[str, list[Ladder]] = {}
+    for ladder in ladders:
+        if ladder.verdict is not None:
+            alike.setdefault(verdict_cell(ladder).text, []).append(ladder)
+    return {verdict: group for verdict, group in alike.items() if len(group) >= _MANY}
 
 
 def _backend(engine: str, ladder: Ladder) -> Line:
