@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sublight.errors import InputFileError
-from sublight.trace.alignment import align, collective_ends
+from sublight.trace.alignment import align, collective_times
 from sublight.trace.events import Trace
 from sublight.trace.ranks import read_ranks, trace_files
 from sublight.trace.repairs import RepairKind
@@ -195,6 +195,60 @@ def test_clocks_that_have_nothing_in_common_do_not_decide() -> None:
     assert found_clock.doubt.endswith("taken was the one with the smallest shift")
 
 
+def test_what_the_clocks_count_from_belongs_to_their_agreement() -> None:
+    """Their times are 2030 us ahead, of which the bases explain 970 less than 3 steps: the clocks agree, or do not."""
+    one, agrees, other = even(0), even(2030), even(2000)
+    agrees.members["baseTimeNanoseconds"] = one.members["baseTimeNanoseconds"] + 970 * US
+    found_clock = align(read(kineto(one)), read(kineto(agrees)))
+    assert (found_clock.offset_ns, found_clock.matched, found_clock.doubt) == (0, 7, "")
+    other.members["baseTimeNanoseconds"] = one.members["baseTimeNanoseconds"] + 300 * US
+    found_clock = align(read(kineto(one)), read(kineto(other)))
+    assert (found_clock.offset_ns, found_clock.matched) == (300 * US, 8)
+    assert found_clock.doubt.endswith("offsets 1.00 ms apart fit as well; taken was the smallest")
+
+
+def test_of_unrelated_clocks_the_smallest_shift_is_taken_not_the_best_fit() -> None:
+    """Ends that wander by nanoseconds look a little more alike one step on, which is chance."""
+    wander = [0, 40, 10, 60, 20, 50, 0, 30, 60, 10, 40]
+    one, other = Sample(), Sample()
+    for step in range(10):
+        one.kernel(EPOCH_NS + step * 1000 * US + wander[step], 100 * US, REDUCE)
+        other.kernel(EPOCH_NS + 7_200_000_000 * US + step * 1000 * US + wander[step + 1], 100 * US, REDUCE)
+    found_clock = align(read(kineto(one)), read(kineto(other)))
+    assert found_clock.matched == 10
+    assert abs(found_clock.offset_ns - 7_200_000_000 * US) < 60
+
+
+def test_a_shift_that_the_counts_do_not_ask_for_is_taken_where_it_fits_far_better() -> None:
+    """Ends are noisy by up to 1 us; matched by count alone, they differ by 7, at clocks that would agree better."""
+    one, other = rank(0, steps=range(5, 15)), rank(1, steps=range(6, 16), late=-700 * US, jitter=1000)
+    offset, _, matched = clock(one, other)
+    assert matched == 18
+    assert abs(offset + 700 * US) <= 1000
+
+
+def test_one_collective_that_can_not_be_is_told_where_another_shift_has_none() -> None:
+    """The first all-reduce of one rank ends before the other's begins; one step on it has no partner."""
+    one, other = even(0), even(1000, steps=9)
+    other.kernel(EPOCH_NS - 500 * US, 100 * US, REDUCE)
+    found_clock = align(read(kineto(one)), read(kineto(other)))
+    assert (found_clock.offset_ns, found_clock.matched) == (0, 10)
+    assert found_clock.doubt == "in 1 of 10 collectives matched so, a rank left before another arrived"
+
+
+def test_a_second_kind_that_recurs_evenly_follows_the_first() -> None:
+    """Its own collectives fit at every shift; those of the first kind say which is right."""
+
+    def both(late: int) -> Sample:
+        sample = rank(0, late=late)
+        for step in range(10):
+            at = EPOCH_NS + step * 1000 * US + late
+            sample.kernel(at + 900 * US, 10 * US, "ncclDevKernel_AllGather_RING_LL(x)")
+        return sample
+
+    assert clock(both(0), both(1234)) == (1234, 0, 30)
+
+
 def test_a_few_collectives_are_not_shifted_by_chance() -> None:
     assert clock(rank(0, steps=range(1)), rank(1, steps=range(1), jitter=300))[2] == 2
 
@@ -213,7 +267,7 @@ def test_collectives_are_known_by_what_is_said_or_by_name() -> None:
     sample.kernel(EPOCH_NS + 100, 10, "void allreduce_fusion_kernel_oneshot_lamport<8>(Params)")
     sample.kernel(EPOCH_NS + 200, 10, "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(RankData*)")
     sample.kernel(EPOCH_NS + 300, 10, GEMM)
-    ends = {key: value.tolist() for key, value in collective_ends(trace_of(sample)).items()}
+    ends = {key: value.end.tolist() for key, value in collective_times(trace_of(sample)).items()}
     assert ends == {
         ("my_kernel", 7): [EPOCH_NS + 10],
         ("void allreduce_fusion_kernel_oneshot_lamport<8>(Params)", None): [EPOCH_NS + 110],

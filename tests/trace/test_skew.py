@@ -126,6 +126,26 @@ def test_what_the_clocks_can_not_tell_is_not_reported() -> None:
     assert "less than 1.20 us apart can not be told apart" in found.notes[0]
 
 
+@pytest.mark.parametrize("clock", [100 * US, -100 * US, 200 * US, 137 * US, 40 * US])
+def test_layers_that_are_alike_do_not_hide_a_straggler(clock: int) -> None:
+    """Eight places 100 us apart, then a pause: matched one place on, all ends but one in eight agree as well.
+
+    But there a rank would leave the last collective of a step before the other comes to the first of the next.
+    """
+
+    def late(step: int, place: int) -> int:
+        return (50 if place == 4 else 20) * US
+
+    def ends(step: int, place: int) -> int:
+        return late(step, place) + 6 * US
+
+    one, other = rank(0, const(20 * US), ends, places=8), rank(1, late, ends, places=8, clock=clock)
+    found = find_skew(ranks(one, other))
+    assert (found.ranks[1].clock.offset_ns, found.ranks[1].clock.matched) == (clock, 40)
+    assert (skewed(found, "waiting_ns"), skewed(found, "late_ns")) == ([30 * US, 0], [0, 30 * US])
+    assert (found.straggler, skewed(found, "last"), found.doubtful) == (1, [0, 4], 0)
+
+
 def test_of_three_ranks_two_are_late() -> None:
     """At 20, 49 and 50 us: the last is 1 us later than the last but one, and the first waits 30 for it."""
     found = find_skew(ranks(*(rank(n, const(ns * US), const(60 * US), places=1) for n, ns in enumerate((20, 49, 50)))))
@@ -243,6 +263,8 @@ def test_a_collective_that_one_leaves_before_another_comes_is_none() -> None:
     assert (found.doubtful, found.compared, found.straggler) == (4, 8, None)
     assert [place.place for place in found.places] == [0, 2]
     assert "in 4 collectives a rank left before another arrived" in found.notes[1]
+    assert found.ranks[1].clock.doubt == "in 5 of 15 collectives matched so, a rank left before another arrived"
+    assert f"rank 1 may be matched wrongly: {found.ranks[1].clock.doubt}" in found.notes
 
 
 def test_ranks_that_have_nothing_to_do_with_each_other() -> None:
