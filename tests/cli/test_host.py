@@ -127,7 +127,7 @@ def test_another_machine(sublight: Sublight, server: sshd.Server, tmp_path: Path
     done = sublight("host", "--host", server.destination, "--save", "there.json")
     assert (done.code, done.err) == (0, "")
     record = json.loads((tmp_path / "there.json").read_text())["record"]
-    assert (record["name"], record["how"]) == (f"127.0.0.1:{server.port}", "ssh")
+    assert (record["name"], record["how"]) == ("a host over ssh", "ssh")
     here = json.loads(sublight("host", "--json").out)["record"]
     assert record["machine"]["kernel"] == here["machine"]["kernel"] != ""
     assert record["machine"]["memory_bytes"]["value"] == here["machine"]["memory_bytes"]["value"]

@@ -1,45 +1,52 @@
-"""What is taken out of an answer before anybody looks at it: whatever names one machine, one card or one person."""
+"""What is left of an answer before anybody looks at it: the lines that are read, and of messages what names nobody.
+
+Outputs are cut by allow-list (each source says which lines and fields it reads), because nobody can list what a serial
+number, a host's name or a password may look like. Only messages of programs that failed are free text; of those the
+last line is kept, without what looks like an address, an assignment or a person's folder.
+"""
 
 import re
 
 import msgspec
 
 from sublight.hosts.base import Completed
-from sublight.tuning.parsers.environment import only_allowed
+from sublight.tuning.sources import SOURCES, Source
 
+_LONGEST = 200  # characters of a message
 _PATTERNS = (
-    (re.compile(r"\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"), "(removed)"),
-    (re.compile(r"((?:Serial Number|GPU PDI|GPU Fabric GUID|ClusterUUID|Host ID)\s*:\s*)\S+"), r"\1(removed)"),
-    (re.compile(r"(Device Serial Number )[0-9a-fA-F-]+"), r"\1(removed)"),
-    (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "(removed)"),
+    (re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE), "(removed)"),
+    (re.compile(r"[^\s@]+@[^\s@]+"), "(removed)"),
+    (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "(removed)"),
+    (re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{0,4}:){3,}[0-9a-fA-F.:]*(?:%\w+)?"), "(removed)"),  # IPv6 and MAC addresses
     (re.compile(r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b(?!\.)"), "(removed)"),
-    # Assignments are dropped wherever they stand: a saved output may have an environment behind it.
-    (re.compile(r"^(?:export )?[A-Z][A-Z0-9_]{2,}=(?!\S*vmlinuz).*$", re.MULTILINE), "(removed)"),
-    # Of the processes on the cards, the name and the number.
-    (re.compile(r"^(\s*(?:Process ID|Name)\s*:\s*)\S.*$", re.MULTILINE), r"\1(removed)"),
-    (re.compile(r"^(\|\s+[0-9]+\s+\S+\s+\S+\s+)[0-9]+(\s+[CGM+]+\s+)\S+", re.MULTILINE), r"\1-\2(removed)"),
-)
-# A kernel parameter that can hold a secret or an address; its name stays.
-_PARAMETER = re.compile(
-    r"\b((?:ip|root|nfsroot|rd\.\S+?|luks\S*?|\S*(?:password|token|secret|key)\S*?))=\S+", re.IGNORECASE
-)
+    (re.compile(r"([\w.-]+)\s*=\s*\S+"), r"\1=(removed)"),
+    (re.compile(r"(serial number|host ?name|host id|uuid|token|password)\b\W*\S+", re.IGNORECASE), r"\1 (removed)"),
+    (re.compile(r"/(?:home|root|Users)\b\S*"), "(removed)"),
+)  # fmt: skip
 
 
 def clean(done: Completed) -> Completed:
-    """The answer without serial numbers, UUIDs, addresses and secrets."""
+    """The answer without whatever names one machine, one card or one person, and without secrets."""
+    source = next((source for source in SOURCES.values() if source.argv == done.argv), None)
     return msgspec.structs.replace(
         done,
-        stdout=clean_text(done.text, done.argv).encode(),
-        stderr=clean_text(done.stderr.decode("utf-8", "replace"), ()).encode(),
+        stdout=_output(done, source).encode(),
+        stderr=message(done.stderr.decode("utf-8", "replace")).encode(),
     )
 
 
-def clean_text(text: str, argv: tuple[str, ...]) -> str:
-    if argv == ("env",):
-        return only_allowed(text)
-    if argv == ("cat", "/proc/cmdline"):
-        # What follows `--` is for init and none of the kernel's business.
-        return _PARAMETER.sub(r"\1=(removed)", text.partition(" -- ")[0].rstrip("\n")) + "\n"
+def message(text: str) -> str:
+    """The last line of what a program says of itself, without names and addresses; "" where it is no text."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    if not last.isprintable() or "\N{REPLACEMENT CHARACTER}" in last:
+        return ""
     for pattern, instead in _PATTERNS:
-        text = pattern.sub(instead, text)
-    return text
+        last = pattern.sub(instead, last)
+    return last[:_LONGEST]
+
+
+def _output(done: Completed, source: Source | None) -> str:
+    if source is None or not (done.ok or source.partly) or (source.talks and not source.looks_like(done.text)):
+        return message(done.text)
+    return source.keep(done.text)

@@ -8,7 +8,6 @@ from sublight.errors import InputFileError
 from sublight.files import read_small_file
 from sublight.hosts.base import Completed
 from sublight.hosts.recording import Answer, Recording, answer_of
-from sublight.tuning.clean import clean_text
 from sublight.tuning.sources import SOURCES
 
 _LARGEST_BYTES = 32 * 1024 * 1024
@@ -67,7 +66,7 @@ def _answers(texts: dict[str, str]) -> list[Answer]:
     answers = []
     for name, text in texts.items():
         argv = SOURCES[name].argv
-        answers.append(answer_of(Completed(argv, 0, clean_text(text, argv).encode())))
+        answers.append(answer_of(Completed(argv, 0, SOURCES[name].keep(text).encode())))
     return answers
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from sublight.errors import HostError
 from sublight.hosts.base import Completed, Host
+from sublight.tuning.clean import message
 from sublight.tuning.parsers.system import Value
 from sublight.tuning.sources import SOURCES, Source
 
@@ -105,7 +106,7 @@ def collect(host: Host, labels: Mapping[str, str] | None = None, absent: str = "
         except HostError as error:
             if not readings:  # it could not be asked at all
                 raise
-            lost = f"the connection was lost: {error.found}"
+            lost = f"the connection was lost: {message(error.found)}"
             readings[name] = Reading(label or source.label, missing=lost)
             continue
         if done.timed_out:
@@ -123,4 +124,8 @@ def _reading(source: Source, done: Completed, label: str, absent: str) -> Readin
     if not usable:
         nothing = source.partly and not done.stdout.strip() and done.exit_code in (1, 2)
         return Reading(label, missing="no such file there" if nothing else done.failure)
+    if source.talks and not source.looks_like(done.text):
+        said = message(done.text)
+        program = source.argv[0]
+        return Reading(label, missing=f"{program} says: {said}" if said else f"{program} printed nothing that is known")
     return Reading(label, done.text, saved=saved)

@@ -5,6 +5,7 @@ with the same list by content, so what a file is called does not matter. LC_ALL=
 the machine.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,17 +21,21 @@ class Source(msgspec.Struct, frozen=True):
         argv: what is run.
         looks_like: whether a text is this command's output.
         parse: the text as values.
+        keep: the text with nothing but what is read: every other line is empty, so that lines keep their numbers.
         needs_root: whether the output says more to root.
         advice: what to show as the command, where it is not the one that is run.
         partly: whether output with an exit code other than 0 is an answer: one of several files was not there.
+        talks: whether the program says what is wrong in place of its output, and leaves with exit code 0.
     """
 
     argv: tuple[str, ...]
     looks_like: Callable[[str], bool]
     parse: Callable[[str], Any]
+    keep: Callable[[str], str]
     needs_root: bool = False
     advice: str = ""
     partly: bool = False
+    talks: bool = False
 
     @property
     def label(self) -> str:
@@ -50,9 +55,19 @@ class Source(msgspec.Struct, frozen=True):
         return ("sudo " if self.needs_root else "") + shlex.join(words)
 
 
-def _files(prefix: str, *arguments: str) -> Source:
+def _smi(module: Any, *arguments: str) -> Source:
+    return Source(("nvidia-smi", *arguments), module.looks_like, module.parse, module.keep, talks=True)
+
+
+def _files(prefix: str, read: str, *arguments: str) -> Source:
+    """Files whose paths start so; `read` is a pattern of those that are looked at."""
+    paths = re.compile(read)
     return Source(
-        ("grep", *arguments), lambda text: system.looks_like_files(text, prefix), system.parse_files, partly=True
+        ("grep", *arguments),
+        lambda text: system.looks_like_files(text, prefix),
+        system.parse_files,
+        lambda text: system.keep_files(text, paths),
+        partly=True,
     )
 
 
@@ -70,51 +85,68 @@ _SETTINGS = (
 )
 _RECURSIVE = ("-rsH", "")
 
+_CPU0 = "/sys/devices/system/cpu/cpu0/cpuidle"
+
 SOURCES: Mapping[str, Source] = {
-    "nvidia-smi -q": Source(("nvidia-smi", "-q"), nvidia_q.looks_like, nvidia_q.parse),
-    "nvidia-smi --query-gpu": Source(
-        ("nvidia-smi", f"--query-gpu={_COLUMNS}", "--format=csv"), nvidia_csv.looks_like, nvidia_csv.parse
+    "nvidia-smi -q": _smi(nvidia_q, "-q"),
+    "nvidia-smi --query-gpu": _smi(nvidia_csv, f"--query-gpu={_COLUMNS}", "--format=csv"),
+    "nvidia-smi": _smi(nvidia_table),
+    "nvidia-smi topo -m": Source(
+        ("nvidia-smi", "topo", "-m"), matrix.looks_like_topology, matrix.parse_topology, matrix.keep, talks=True
     ),
-    "nvidia-smi": Source(("nvidia-smi",), nvidia_table.looks_like, nvidia_table.parse),
-    "nvidia-smi topo -m": Source(("nvidia-smi", "topo", "-m"), matrix.looks_like_topology, matrix.parse_topology),
-    "nvidia-smi topo -p2p r": Source(("nvidia-smi", "topo", "-p2p", "r"), matrix.looks_like_p2p, matrix.parse_p2p),
-    "lspci -vvv": Source(("lspci", "-vvv"), lspci.looks_like, lspci.parse, needs_root=True),
-    "lscpu": Source(("env", "LC_ALL=C", "lscpu"), system.looks_like_cpu, system.parse_cpu),
-    "numactl -H": Source(("numactl", "-H"), system.looks_like_numa, system.parse_numa),
-    "/proc/cmdline": Source(("cat", "/proc/cmdline"), system.looks_like_cmdline, system.parse_cmdline),
-    "uname -sr": Source(("uname", "-sr"), system.looks_like_kernel, system.parse_kernel),
-    "/proc/meminfo": Source(("cat", "/proc/meminfo"), system.looks_like_memory, system.parse_memory),
+    "nvidia-smi topo -p2p r": Source(
+        ("nvidia-smi", "topo", "-p2p", "r"), matrix.looks_like_p2p, matrix.parse_p2p, matrix.keep, talks=True
+    ),
+    "lspci -vvv": Source(("lspci", "-vvv"), lspci.looks_like, lspci.parse, lspci.keep, needs_root=True),
+    "lscpu": Source(("env", "LC_ALL=C", "lscpu"), system.looks_like_cpu, system.parse_cpu, system.keep_cpu),
+    "numactl -H": Source(("numactl", "-H"), system.looks_like_numa, system.parse_numa, system.keep_numa),
+    "/proc/cmdline": Source(
+        ("cat", "/proc/cmdline"), system.looks_like_cmdline, system.parse_cmdline, system.keep_cmdline
+    ),
+    "uname -sr": Source(("uname", "-sr"), system.looks_like_kernel, system.parse_kernel, system.keep_kernel),
+    "/proc/meminfo": Source(
+        ("cat", "/proc/meminfo"), system.looks_like_memory, system.parse_memory, system.keep_memory
+    ),
     "kernel settings": Source(
         ("grep", "-sH", "", *_SETTINGS),
         lambda text: any(path in _SETTINGS for path in system.parse_files(text)),
         system.parse_files,
+        lambda text: system.keep_files(text, re.compile("|".join(map(re.escape, _SETTINGS)))),
         partly=True,
     ),
     "cpufreq": _files(
         "/sys/devices/system/cpu/cpufreq/",
+        r"/sys/devices/system/cpu/[\w/]+/scaling_(governor|driver)",
         *(*_RECURSIVE, "--include=scaling_governor", "--include=scaling_driver", "/sys/devices/system/cpu/cpufreq"),
     ),
     "cpuidle": _files(
-        "/sys/devices/system/cpu/cpu0/cpuidle/",
+        f"{_CPU0}/",
+        rf"{_CPU0}/\w+/(name|latency|disable)",
         *(*_RECURSIVE, "--include=name", "--include=latency", "--include=disable"),
-        "/sys/devices/system/cpu/cpu0/cpuidle",
+        _CPU0,
     ),
     "IOMMU groups": _files(
-        "/sys/kernel/iommu_groups/", *_RECURSIVE, "--include=type", "/sys/kernel/iommu_groups"
+        "/sys/kernel/iommu_groups/",
+        "/sys/kernel/iommu_groups/[0-9]+/type",
+        *(*_RECURSIVE, "--include=type", "/sys/kernel/iommu_groups"),
     ),
     "ls of IOMMUs": Source(
         ("ls", "/sys/class/iommu", "/sys/kernel/iommu_groups"),
         system.looks_like_iommu,
         system.parse_iommu,
+        system.keep_iommu,
         partly=True,
     ),
     "NVIDIA driver": _files(
-        "/proc/driver/nvidia/", "-sH", "", "/proc/driver/nvidia/params", "/proc/driver/nvidia/version"
+        "/proc/driver/nvidia/",
+        "/proc/driver/nvidia/params",
+        *("-sH", "", "/proc/driver/nvidia/params", "/proc/driver/nvidia/version"),
     ),
     "env": Source(
         ("env",),
         environment.looks_like,
         environment.parse,
+        environment.only_allowed,
         advice="env | grep -E '^(NCCL|PYTORCH|OMP|CUDA)_'",  # the rest of an environment does not belong in a folder
     ),
-}  # fmt: skip
+}

@@ -19,6 +19,7 @@ ALLOWED = (
     "CUDA_VISIBLE_DEVICES",
 )
 _ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(.*)")
+_PLAIN = re.compile(r"[A-Za-z0-9_.,:^+]{0,100}")  # a word or a list of them: no path, no address, no UUID of a card
 
 
 def looks_like(text: str) -> bool:
@@ -39,5 +40,5 @@ def parse(text: str) -> dict[str, str]:
 
 def only_allowed(text: str) -> str:
     """The environment without what is not on the list; one that had none of it keeps a line that says so."""
-    kept = [f"{name}={value}" for name, value in parse(text).items()]
+    kept = [f"{name}={value if _PLAIN.fullmatch(value) else '(not kept)'}" for name, value in parse(text).items()]
     return "\n".join(["PATH=(not kept)", *kept]) + "\n"

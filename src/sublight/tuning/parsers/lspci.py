@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from sublight.tuning.parsers.values import plain
+from sublight.tuning.parsers.values import kept, plain
 
 _DEVICE = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7]) (.+?): (.+)")
 _BUS = re.compile(r"Bus: primary=[0-9a-f]+, secondary=([0-9a-f]+), subordinate=([0-9a-f]+)")
@@ -13,6 +13,11 @@ _LINK = re.compile(r"Speed ([0-9.]+)GT/s(?: \((\w+)\))?, Width x([0-9]+)(?: \((\
 _SIZES = re.compile(r"MaxPayload ([0-9]+) bytes, MaxReadReq ([0-9]+) bytes")
 _BAR = re.compile(r"Region ([0-9]+): Memory at .*\[size=([0-9]+)([KMGT])\]")
 _NUMA = re.compile(r"NUMA node: ([0-9]{1,4})")  # -1 where the firmware does not say
+# Lines that are kept as they are: numbers, flags, and what the subsystem is called.
+_READ = re.compile(
+    r"(?:Bus: primary=|LnkCap:|LnkSta:)[\w\s=,.()/#+-]*|(?:ACSCtl|Control):[\w\s/+-]*"
+    r"|NUMA node: -?[0-9]{1,4}$|Subsystem: .*"
+)
 _FLAG = re.compile(r"(\w+)([+-])")
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _DISPLAY = ("3D controller", "VGA compatible controller", "Display controller", "Processing accelerators")
@@ -100,6 +105,24 @@ def looks_like(text: str) -> bool:
     )
 
 
+def keep(text: str) -> str:
+    """The lines that are read, and those by which a listing is recognised; no vital product data, no serial numbers."""
+    return kept(text, _kept)
+
+
+def _kept(raw: str) -> str:
+    line = raw.strip()
+    if _DEVICE.match(raw):
+        return raw
+    if not raw[:1].isspace():
+        return ""
+    if "<access denied>" in line:
+        return "\tCapabilities: <access denied>"
+    if match := _BAR.match(line) or _SIZES.search(line) or _READ.match(line):
+        return f"\t{match[0]}"
+    return ""
+
+
 def parse(text: str) -> Pci:
     return Pci(tuple(_device(block) for block in _blocks(plain(text))))
 
@@ -127,7 +150,7 @@ def _device(block: list[tuple[int, str]]) -> Device:
     for place, text in block[1:]:
         for name, value in _read(place, text, found):
             found.setdefault(name, value)
-    address = f"{(domain or '0000')[-4:]}:{bus}:{slot}.{function}"
+    address = f"{domain or '0000'}:{bus}:{slot}.{function}"
     return msgspec.convert({"address": address, "kind": kind, "title": title, "line": line, **found}, Device)
 
 

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from sublight.tuning.parsers.values import plain
+from sublight.tuning.parsers.values import kept, plain
 
 _DEVICE = re.compile(r"(?:GPU|NIC|mlx5_)[0-9]+")
 _PATH = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|NV[0-9]+")
 _STATUS = re.compile(r"X|OK|CNS|GNS|TNS|NS|DR|U")
 _CPUS = re.compile(r"[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
+_WORD = re.compile("|".join(p.pattern for p in (_DEVICE, _PATH, _STATUS, _CPUS)) + "|N/A|CPU|NUMA|GPU|Affinity|ID")
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -63,6 +64,18 @@ def parse_p2p(text: str) -> Matrix:
     """The first matrix of peer access; a matrix of one card is none, for it says nothing."""
     found = (found for found in _matrices(text) if _has_cells(found, _STATUS) and not _has_cells(found, _PATH))
     return next(found, Matrix((), ()))
+
+
+def keep(text: str) -> str:
+    """Headers and rows of matrices, with the words that may stand in them."""
+    return kept(text, _kept)
+
+
+def _kept(raw: str) -> str:
+    words = raw.split()
+    if not words or not _DEVICE.fullmatch(words[0]):
+        return ""
+    return "\t".join(word if _WORD.fullmatch(word) else "-" for word in words)
 
 
 def _matrices(text: str) -> Iterator[Matrix]:

@@ -1,6 +1,7 @@
 """`nvidia-smi -q`: a tree by indentation, one section a GPU. Names of fields have changed between drivers."""
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -8,6 +9,20 @@ from sublight.tuning.parsers.values import has_value, number, plain
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*")
 _FIELD = re.compile(r"( *)(\S[^:]*?) +: ?(.*)")
+_TITLE = "==============NVSMI LOG=============="
+# What is kept: the paths of fields that are read, and the names of sections on the way to them.
+_OF_HEAD = re.compile("Driver Version|CUDA Version|Attached GPUs")
+_OF_GPU = re.compile(
+    r"Product Name|Persistence Mode|Performance State|PCI/GPU Link Info/(?:PCIe Generation|Link Width)/[\w ]+"
+    r"|Clocks (?:Event|Throttle) Reasons/[\w ]+|(?:FB|BAR1) Memory Usage/\w+|Utilization/\w+"
+    r"|(?:GPU )?Power Readings/[\w ]+"
+)
+_SECTIONS = frozenset(
+    (
+        *("PCI", "GPU Link Info", "PCIe Generation", "Link Width", "Clocks Event Reasons", "Clocks Throttle Reasons"),
+        *("FB Memory Usage", "BAR1 Memory Usage", "Utilization", "GPU Power Readings", "Power Readings"),
+    )
+)
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -45,6 +60,12 @@ class Section(msgspec.Struct, frozen=True):
         field = self.get(*paths)
         return field.text if field is not None and field.has_value else ""
 
+    @property
+    def utilization(self) -> float:
+        """Percent; -1 where it was not printed."""
+        found = self.number("Utilization/GPU", "Utilization/Gpu")
+        return -1.0 if found is None else found
+
 
 class QueryLog(msgspec.Struct, frozen=True):
     head: Section
@@ -58,26 +79,74 @@ def looks_like(text: str) -> bool:
 
 
 def parse(text: str) -> QueryLog:
-    """Every field of every GPU; the first of two fields with one path counts."""
+    """Every field of every GPU; the first of two fields with one path counts.
+
+    A card that was read several times (`nvidia-smi -q -l`) is one card, as it was when it did most.
+    """
     head: dict[str, Field] = {}
     gpus: list[Section] = []
     fields = head
-    path: list[tuple[int, str]] = []  # indentation and name of the sections that are open
-    for line, raw in enumerate(plain(text).splitlines(), 1):
-        if gpu := _GPU.fullmatch(raw.rstrip()):
+    for entry in _entries(plain(text)):
+        if entry.bus:
             fields = {}
-            gpus.append(Section(gpu[1].lower(), fields))
+            gpus.append(Section(entry.bus, fields))
+        elif entry.value is not None:
+            fields.setdefault(entry.path, Field(entry.value, entry.line))
+    return QueryLog(Section("", head), _once(gpus))
+
+
+def keep(text: str) -> str:
+    """The fields that are read and the sections that they stand in: no serial numbers, no processes."""
+    lines = [""] * len(plain(text).splitlines())
+    in_gpu = False
+    for entry in _entries(plain(text)):
+        in_gpu = in_gpu or bool(entry.bus)
+        if entry.value is None:
+            read = bool(entry.bus) or entry.path.rpartition("/")[2] in _SECTIONS
+        else:
+            read = (_OF_GPU if in_gpu else _OF_HEAD).fullmatch(entry.path) is not None
+        if read:
+            lines[entry.line - 1] = entry.raw
+    if "NVSMI LOG" in text:
+        lines[0] = lines[0] or _TITLE
+    return "\n".join(lines) + "\n"
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A line: the start of a GPU (`bus`), a field (`value`), or the name of a section."""
+
+    line: int
+    raw: str
+    path: str
+    bus: str = ""
+    value: str | None = None
+
+
+def _entries(text: str) -> Iterator[_Entry]:
+    path: list[tuple[int, str]] = []  # indentation and name of the sections that are open
+    for line, raw in enumerate(text.splitlines(), 1):
+        if gpu := _GPU.fullmatch(raw.rstrip()):
             path = []
+            yield _Entry(line, raw, "", bus=gpu[1].lower())
             continue
         if not raw.strip() or raw.startswith("="):
             continue
         indent = len(raw) - len(raw.lstrip())
         while path and path[-1][0] >= indent:
             path.pop()
+        sections = [section for _, section in path]
         match = _FIELD.fullmatch(raw.rstrip("\n"))
         if match is None:
             path.append((indent, raw.strip()))
-            continue
-        name = "/".join([*(section for _, section in path), match[2].strip()])
-        fields.setdefault(name, Field(match[3].strip(), line))
-    return QueryLog(Section("", head), tuple(gpus))
+            yield _Entry(line, raw, "/".join([*sections, raw.strip()]))
+        else:
+            yield _Entry(line, raw, "/".join([*sections, match[2].strip()]), value=match[3].strip())
+
+
+def _once(gpus: list[Section]) -> tuple[Section, ...]:
+    found: dict[str, Section] = {}
+    for gpu in gpus:
+        before = found.get(gpu.bus)
+        if before is None or gpu.utilization > before.utilization:
+            found[gpu.bus] = gpu
+    return tuple(found.values())

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from sublight.tuning.parsers.values import number, plain
+from sublight.tuning.parsers.values import kept, number, plain
 
 _HEAD = re.compile(r"\|\s*NVIDIA-SMI\s+(\S+).*?Driver Version:\s*(\S+)(?:.*?CUDA Version:\s*(\S+))?")
 _CARD = re.compile(
@@ -36,6 +36,16 @@ class Table(msgspec.Struct, frozen=True):
 
 def looks_like(text: str) -> bool:
     return _HEAD.search(text) is not None
+
+
+def keep(text: str) -> str:
+    """The head and two lines a card: nothing of the processes."""
+
+    def of_a_line(raw: str) -> str:
+        match = _HEAD.search(raw) or _CARD.match(raw) or _STATE.match(raw)
+        return match[0] if match else ""
+
+    return kept(text, of_a_line)
 
 
 def parse(text: str) -> Table:

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from sublight.tuning.parsers.values import plain
+from sublight.tuning.parsers.values import kept, plain
 
 _PAIR = re.compile(r"([^:\n]+):\s+(\S.*)")
 
@@ -52,6 +52,17 @@ def parse_cpu(text: str) -> Cpu:
     return Cpu(_pairs(text))
 
 
+_OF_CPU = re.compile(
+    r"(?:Architecture|CPU\(s\)|O(?:n|ff)-line CPU\(s\) list|Vendor ID|Model name|CPU\(s\) scaling MHz|Socket\(s\)"
+    r"|Thread\(s\) per core|Core\(s\) per socket|NUMA node(?:\(s\)|[0-9]+ CPU\(s\))|Hypervisor vendor"
+    r"|Virtualization type|Vulnerability [\w ]+):\s.*"
+)
+
+
+def keep_cpu(text: str) -> str:
+    return kept(text, lambda raw: raw if _OF_CPU.fullmatch(raw.strip()) else "")
+
+
 def looks_like_memory(text: str) -> bool:
     return re.search(r"^MemTotal: +[0-9]+ kB", text, re.MULTILINE) is not None
 
@@ -59,6 +70,13 @@ def looks_like_memory(text: str) -> bool:
 def parse_memory(text: str) -> dict[str, Value]:
     """/proc/meminfo, by name."""
     return _pairs(text)
+
+
+_OF_MEMORY = re.compile(r"(?:Mem\w+|Swap\w+|Huge\w+|AnonHugePages|Buffers|Cached): +[0-9]+(?: kB)?")
+
+
+def keep_memory(text: str) -> str:
+    return kept(text, lambda raw: raw if _OF_MEMORY.fullmatch(raw.strip()) else "")
 
 
 def kib(values: dict[str, Value], name: str) -> int | None:
@@ -109,7 +127,19 @@ def parse_numa(text: str) -> Numa:
     return Numa(nodes, distances, at + 1, sizes)
 
 
+_OF_NUMA = re.compile(
+    r"available: [0-9]+ nodes?(?: \([0-9,-]+\))?|node [0-9]+ (?:cpus:[ 0-9]*|(?:size|free): [0-9]+ MB)|node distances:"
+    r"|(?:node|[0-9]+:)(?: +[0-9]+)+"
+)
+
+
+def keep_numa(text: str) -> str:
+    return kept(text, lambda raw: raw if _OF_NUMA.fullmatch(raw.strip()) else "")
+
+
 _BOOT = re.compile(r"(BOOT_IMAGE=\S+|\bro\b|\broot=\S+|\bquiet\b|\bconsole=\S+)")
+
+_ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # a value in double quotes may hold spaces
 
 
 def looks_like_cmdline(text: str) -> bool:
@@ -120,12 +150,43 @@ def looks_like_cmdline(text: str) -> bool:
 def parse_cmdline(text: str) -> dict[str, list[str]]:
     """Kernel parameters in their order: name -> every value it is given; "" for one without a value."""
     found: dict[str, list[str]] = {}
-    for word in plain(text).split():
-        if word == "--":  # what follows is for init
-            break
-        name, _, value = word.partition("=")
+    for name, value in arguments(text):
         found.setdefault(name, []).append(value)
     return found
+
+
+def arguments(text: str) -> list[tuple[str, str]]:
+    """Kernel parameters as they stand, for those of which a later one overrules an earlier one of another name."""
+    found = []
+    for word in _ARGUMENT.findall(plain(text)):
+        if word == "--":  # what follows is for init
+            break
+        name, _, value = word.replace('"', "").partition("=")
+        found.append((name.replace("-", "_"), value))  # to the kernel a dash in a parameter's name is an underscore
+    return found
+
+
+# What is read, by name. Anything else on a command line may be an address, a host's name or a secret.
+_PARAMETERS = frozenset(
+    (
+        *("iommu", "amd_iommu", "intel_iommu", "iommu.passthrough", "iommu.strict", "pcie_port_pm", "pcie_aspm"),
+        *("processor.max_cstate", "intel_idle.max_cstate", "idle", "cpuidle.off", "mitigations", "nopti"),
+        *("nospectre_v1", "nospectre_v2", "spectre_v2", "spectre_v2_user", "l1tf", "mds", "tsx_async_abort", "srbds"),
+        *("mmio_stale_data", "retbleed", "spectre_bhi", "spec_store_bypass_disable"),
+    )
+)
+
+
+def keep_cmdline(text: str) -> str:
+    """Parameters that are read, and of the kernel's image its name without the folder."""
+    words = []
+    for name, value in arguments(text):
+        if name == "BOOT_IMAGE":
+            image = re.search(r"vmlinuz-[\w.+~-]+$", value)
+            words += [f"BOOT_IMAGE={image[0]}"] if image else []
+        elif name in _PARAMETERS and re.fullmatch(r"[\w,.:+-]{0,60}", value):
+            words.append(f"{name}={value}" if value else name)
+    return " ".join(words) + "\n"
 
 
 _PATH_LINE = re.compile(r"(/(?:proc|sys)/[^\n]*?):(.*)")
@@ -149,6 +210,27 @@ def parse_files(text: str) -> dict[str, Value]:
     return found
 
 
+_PARAMS = "/proc/driver/nvidia/params"
+_OF_PARAMS = re.compile(r'\w+: [0-9]+|RegistryDwords: "[\w=;, ]*"')
+
+
+def keep_files(text: str, paths: re.Pattern[str]) -> str:
+    """The lines of those files, in either form."""
+
+    def of_a_line(raw: str) -> str:
+        if setting := _SYSCTL.fullmatch(raw):
+            path, value = "/proc/sys/" + setting[1].replace(".", "/"), setting[2]
+        elif match := _PATH_LINE.fullmatch(raw):
+            path, value = match[1], match[2]
+        else:
+            return ""
+        if not paths.fullmatch(path) or (path == _PARAMS and not _OF_PARAMS.fullmatch(value)):
+            return ""
+        return raw
+
+    return kept(text, of_a_line)
+
+
 def looks_like_iommu(text: str) -> bool:
     return re.search(r"^/sys/(class/iommu|kernel/iommu_groups):$", text, re.MULTILINE) is not None
 
@@ -165,6 +247,13 @@ def parse_iommu(text: str) -> dict[str, tuple[str, ...]]:
     return {folder: tuple(items) for folder, items in found.items()}
 
 
+_OF_IOMMU = re.compile(r"/sys/(?:class/iommu|kernel/iommu_groups):|[0-9]{1,5}|(?:dmar|ivhd|smmu)[\w.]*")
+
+
+def keep_iommu(text: str) -> str:
+    return kept(text, lambda raw: raw if _OF_IOMMU.fullmatch(raw.strip()) else "")
+
+
 _KERNEL = re.compile(r"\s*Linux ([0-9]+\.[0-9]+\S*)\s*")
 
 
@@ -176,6 +265,12 @@ def parse_kernel(text: str) -> str:
     """The release in `uname -sr` or `uname -a`; "" where it is none."""
     match = _KERNEL.fullmatch(text) or re.match(r"Linux \S+ ([0-9]+\.[0-9]+\S*) #", text)
     return match[1] if match else ""
+
+
+def keep_kernel(text: str) -> str:
+    """The release alone: what else `uname -a` prints names the machine."""
+    release = parse_kernel(text)
+    return f"Linux {release}\n" if release else ""
 
 
 _MOST_CPUS = 65536  # the kernel is built for 8192 at the most; what is beyond is a damaged list
