@@ -1,5 +1,7 @@
 """The judge: kernels that are wrong in one place, at one size, or with dirty buffers are caught."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -11,6 +13,27 @@ from sublight.kernels.numerics.swizzle import swizzle, unswizzle
 from tests.torch.layers import normal
 
 TOLERANCE = NVFP4.kernel_error
+
+
+@pytest.mark.parametrize(
+    ("actual", "tolerance", "message"),
+    [
+        (None, 0.1, "comparing two results: actual: it is missing. Try: two tensors of one shape"),
+        ([1.0], 0.1, "comparing two results: actual: it is no tensor but of type list. Try: two tensors of one shape"),
+        (
+            torch.ones(2, 2, device="meta"),
+            0.1,
+            "comparing two results: they are on meta and cpu. Try: results on one device",
+        ),
+        (torch.ones(2, 2), float("nan"), "comparing two results: the tolerance is nan. Try: a number of at least 0"),
+        (torch.ones(2, 2), None, "comparing two results: the tolerance is None. Try: a number of at least 0"),
+        (torch.ones(2, 3), 0.1, "comparing two results: they are [2, 3] and [2, 2]. Try: results of one shape"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(actual: Any, tolerance: Any, message: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        compare(actual, torch.ones(2, 2), tolerance)
+    assert str(raised.value) == message
 
 
 def test_rounding_to_bf16_agrees() -> None:

@@ -63,6 +63,7 @@ def test_steps_by_backend() -> None:
 def test_a_hidden_size_of_half_a_tile_is_made_up_for_by_the_width() -> None:
     marlin = ALIGNMENTS["marlin"]
     assert (marlin.step(2880), marlin.step(2688)) == (128, 64)  # 22.5 and 21 tiles of 128
+    assert marlin.step(2900) == 64  # 22.66: read as 23 whole ones
     assert (marlin.padded_hidden(2880), marlin.padded_hidden(2900)) == (2880, 2944)
     assert ALIGNMENTS["flashinfer_trtllm"].padded_hidden(2688) == 2816
 

@@ -1,5 +1,8 @@
 """Contracts: the wrong dimension is named, with both values and who said the first."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
@@ -59,6 +62,8 @@ def test_dimensions_get_their_values_from_the_tensors() -> None:
         ({"a": stack(130, 96, 3).to(torch.int8)}, "call: a", "its type is int8"),
         ({"a": torch.zeros(4, 4, dtype=torch.uint8)}, "call: a", r"its shape is \[4, 4\]"),
         ({"a": None}, "call: a", "it is missing"),
+        ({"a": np.zeros((130, 48, 3), np.uint8)}, "call: a", "it is no tensor but of type ndarray"),
+        ({"b": [[1]]}, "call: b", "it is no tensor but of type list"),
         (
             {"a": torch.zeros(130, 48, 3, dtype=torch.uint8)},
             "call: a",
@@ -67,7 +72,7 @@ def test_dimensions_get_their_values_from_the_tensors() -> None:
         ({"b": torch.zeros(10, 48, dtype=torch.uint8, device="meta")}, "call: b", "it is on meta, and a on cpu"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, torch.Tensor | None], asked: str, found: str) -> None:
+def test_what_does_not_fit_is_named(change: dict[str, Any], asked: str, found: str) -> None:
     tensors: dict[str, torch.Tensor | None] = {
         "a": stack(130, 96, 3),
         "b": torch.zeros(10, 48, dtype=torch.uint8),
@@ -75,6 +80,12 @@ def test_what_does_not_fit_is_named(change: dict[str, torch.Tensor | None], aske
     }
     with pytest.raises(KernelError, match=f"{asked}.*{found}"):
         check("call", [A, B, SCALES], tensors | change)
+
+
+def test_a_tensor_that_was_checked_before_says_the_device() -> None:
+    one = ("lhs", torch.zeros(1, device="meta"))
+    with pytest.raises(KernelError, match="call: a: it is on cpu, and lhs on meta"):
+        check("call", [A], {"a": stack(4, 96, 2)}, beside=one)
 
 
 def test_the_problem_says_the_dimensions_first() -> None:

@@ -16,7 +16,7 @@ from sublight.kernels.numerics.formats import (
     amax_scale,
     get_block_format,
 )
-from sublight.kernels.numerics.quantised import GlobalScale
+from sublight.kernels.numerics.quantised import GlobalScale, Quantised
 
 FORMATS = pytest.mark.parametrize("form", list(BLOCK_FORMATS.values()), ids=list(BLOCK_FORMATS))
 
@@ -53,6 +53,35 @@ def test_one_mxfp4_block_by_hand() -> None:
     assert matrix.dequantise()[0, :4].tolist() == [6.0, -4.0, 3.0, 0.5]
     assert MXFP4.quantise(values * 2**-20).scales.tolist() == [[107]]
     assert MXFP4.quantise(torch.zeros(1, 32)).scales.tolist() == [[0]]
+
+
+def test_a_block_with_infinity_gets_the_largest_mxfp4_scale_and_one_with_nan_none() -> None:
+    values = torch.ones(3, 32)
+    values[0, 5], values[1, 7] = float("inf"), float("nan")
+    matrix = MXFP4.quantise_activations(values)
+    assert matrix.scales.tolist() == [[254], [255], [125]]
+    assert matrix.dequantise()[0, 5].item() == float("inf")  # 6 * 2**127 is no fp32
+    assert bool(matrix.dequantise()[1].isnan().all())
+
+
+@FORMATS
+def test_what_is_no_matrix_is_refused_and_one_without_values_has_none(form: BlockFormat) -> None:
+    for values, found in (
+        (None, "values: it is missing"),
+        ([1.0], "values: it is no tensor but of type list"),
+    ):
+        with pytest.raises(KernelError) as raised:
+            form.quantise(values)  # type: ignore[arg-type]
+        assert str(raised.value) == f"quantising to {form.name}: {found}. Try: [..., rows, columns]"
+    with pytest.raises(KernelError) as raised:
+        form.quantise(torch.ones(32))
+    assert str(raised.value) == f"quantising to {form.name}: its shape is [32]. Try: [..., rows, columns]"
+    for shape in ((0, 32), (4, 0), (2, 0, 32)):
+        matrix = form.quantise(torch.zeros(shape))
+        assert matrix.shape == shape and tuple(matrix.dequantise().shape) == shape
+    with pytest.raises(KernelError) as raised:
+        Quantised(form, torch.zeros(2, 32, dtype=torch.uint8), None)  # type: ignore[arg-type]
+    assert str(raised.value).startswith(f"a {form.name} matrix: scales: it is missing. Try: ")
 
 
 def test_fp8_tiles_share_a_scale_over_rows_and_columns() -> None:

@@ -1,6 +1,7 @@
 """A prepared layer: the kernel is chosen once, and what does not fit is named before it is computed."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from sublight.kernels.agreement import require_agreement
 from sublight.kernels.catalogue import Kernel, Limits
 from sublight.kernels.fused import problem_of
 from sublight.kernels.numerics.formats import MXFP4, NVFP4
+from sublight.kernels.numerics.quantised import GlobalScale, Quantised
 from sublight.kernels.reference import Experts, moe_forward
 from tests.torch.layers import experts_of, layer_by_loops, normal, routing
 
@@ -69,6 +71,96 @@ def test_weights_that_do_not_fit_together(experts: Experts, found: str) -> None:
         FusedMoe(experts, tokens=1, top_k=1, backend="reference")
 
 
+GLOBAL = "Try: amax / 2688 of the matrix, or 2688 / amax as a divisor"
+STACK = "Try: a stack of matrices, plain or Quantised: [experts, rows, columns]"
+
+
+def with_global(matrix: Quantised, stored: torch.Tensor) -> Quantised:
+    return replace(matrix, global_scale=GlobalScale(stored))
+
+
+@pytest.mark.parametrize(
+    ("experts", "message"),
+    [
+        (None, "a layer of experts: experts: they are of type NoneType. Try: Experts(w13, w2)"),
+        (Experts(None, W2), f"a layer of experts: w13: it is missing. {STACK}"),  # type: ignore[arg-type]
+        (Experts(W13, [1]), f"a layer of experts: w2: it is no tensor but of type list. {STACK}"),  # type: ignore[arg-type]
+        (
+            Experts(torch.zeros(128, 64).bfloat16(), torch.zeros(64, 64).bfloat16()),
+            f"a layer of experts: w13: its shape is [128, 64]. {STACK}",
+        ),
+        (Experts(W13[0], W2), f"a layer of experts: w13: its shape is [128, 64]. {STACK}"),
+        (
+            Experts(W13, with_global(W2, torch.ones(4))),
+            "a layer of experts: w2_global: its shape is [4]. Try: [experts, parts], such as one of [experts, 1]",
+        ),
+        (
+            Experts(W13, W2, order="up_gate"),  # type: ignore[arg-type]
+            "a layer of experts: order: 'up_gate' is not known. Try: one of gate-up, up-gate, interleaved",
+        ),
+        (Experts(W13, W2, first=-1), "a layer of experts: first: it is -1. Try: the number of the rank's first expert"),
+        (
+            Experts(W13, with_global(W2, torch.tensor([[1.0], [0.0], [1.0], [float("inf")]]))),
+            f"a layer of experts: the global scale of w2 of every expert: expert 1 zero, expert 3 inf. {GLOBAL}",
+        ),
+        (
+            Experts(with_global(W13, torch.tensor([[1.0, 1.0]] * 3 + [[1.0, float("nan")]])), W2),
+            f"a layer of experts: the global scale of part 2 of 2 of w13 of every expert: expert 3 nan. {GLOBAL}",
+        ),
+        (
+            Experts(W13, with_global(W2, torch.full((4, 1), -1.0))),
+            "a layer of experts: the global scale of w2 of every expert: "
+            f"expert 0 negative, expert 1 negative, expert 2 negative, expert 3 negative. {GLOBAL}",
+        ),
+        (
+            Experts(
+                *(
+                    replace(
+                        m,
+                        codes=m.codes.to("meta"),
+                        scales=m.scales.to("meta"),
+                        global_scale=GlobalScale(torch.ones(4, 1, device="meta")),
+                    )
+                    for m in (W13, W2)
+                )
+            ),
+            "a layer of experts: w13: it is on meta, where nothing has values. Try: weights on a real device",
+        ),
+    ],
+)
+def test_weights_that_no_layer_can_have(experts: Any, message: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        FusedMoe(experts, tokens=1, top_k=1, backend="reference")
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": 1.5}, "an expert layer with this tokens: it is 1.5. Try: a tokens from 0 to 2,147,483,647"),
+        ({"tokens": True}, "an expert layer with this tokens: it is True. Try: a tokens from 0 to 2,147,483,647"),
+        ({"tokens": None}, "an expert layer with this tokens: it is None. Try: a tokens from 0 to 2,147,483,647"),
+        ({"top_k": "2"}, "an expert layer with this top_k: it is '2'. Try: a top_k from 1 to 2,147,483,647"),
+        ({"expert_ranks": 0}, "an expert layer with this expert_ranks: it is 0. Try: a expert_ranks from 1 to"),
+        ({"device": "foo"}, "a layer of experts: device: torch cannot use 'foo' here: Expected one of cpu, cuda"),
+        ({"device": "cuda:4096"}, "a layer of experts: device: torch cannot use 'cuda:4096' here: "),
+        ({"device": 1.5}, "a layer of experts: device: torch cannot use 1.5 here: "),
+        ({"backend": 3}, "a layer of experts: backend: it is 3, which is no name. Try: None, or one of decode, "),
+    ],
+)
+def test_arguments_that_no_layer_can_have(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        FusedMoe(EXPERTS, **{"tokens": 1, "top_k": 1, "backend": "reference"} | change)
+    assert str(raised.value).startswith(message)
+
+
+def test_one_global_scale_an_expert_is_told_from_one_a_projection() -> None:
+    one = torch.full((4, 1), 0.5)
+    problem = problem_of(Experts(with_global(W13, one), with_global(W2, one)), 8, 2)
+    assert problem.global_scale == "expert"
+    assert problem_of(Experts(W13.dequantise().bfloat16(), W2.dequantise().bfloat16()), 8, 2).global_scale == "none"
+
+
 @pytest.mark.parametrize(
     ("change", "found"),
     [
@@ -79,6 +171,10 @@ def test_weights_that_do_not_fit_together(experts: Experts, found: str) -> None:
         ({"weights": torch.ones(2, 2)}, r"dimension 0 \(tokens\) of weights: it is 2, where tokens = 3 of x"),
         ({"out": torch.zeros(4, 64).bfloat16()}, r"dimension 0 \(tokens\) of out: it is 4"),
         ({"x": normal(64, 3).bfloat16().T}, "x: its strides are"),
+        ({"x": None}, "x: it is missing"),
+        ({"x": normal(3, 64).numpy()}, "x: it is no tensor but of type ndarray"),
+        ({"ids": [[0, 1]] * 3}, "ids: it is no tensor but of type list"),
+        ({"weights": torch.ones(3, 2, device="meta")}, "weights: it is on meta, and x on cpu"),
     ],
 )
 def test_what_does_not_fit_in_a_call(change: dict[str, Any], found: str) -> None:

@@ -201,7 +201,9 @@ A, A_SCALES = Operand(2, 4, 64, 1).pair
         ({"alpha": torch.ones(2)}, "alpha_dtype", "its type is not said"),
         ({"alpha": torch.ones(3), "alpha_dtype": "float32"}, "alpha", r"its shape is \[3\], and there are 2 groups"),
         ({"alpha": torch.ones(2).half(), "alpha_dtype": "float32"}, "alpha", "its type is float16"),
-        ({"dst_signals": torch.zeros(2)}, "dst_signals", "the reference has no completion signals"),
+        ({"dst_signals": torch.zeros(2, dtype=torch.uint32)}, "dst_signals", "the reference has no completion signals"),
+        ({"dst_signals": torch.zeros(2)}, "dst_signals", "its type is float32"),
+        ({"dst_signals": "all"}, "dst_signals", "it is no tensor but of type str"),
         ({"sm_count": 0}, "sm_count", "it is 0"),
         ({"mma_tiler_mn": (64, 128)}, "mma_tiler_mn", r"it is \(64, 128\)"),
         ({"cluster_shape_mn": (3, 1)}, "cluster_shape_mn", r"it is \(3, 1\)"),
@@ -217,6 +219,85 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(change: dict[str, Any
     with pytest.raises(KernelError, match=f"{asked}.*{found}"):
         grouped_gemm_nt_masked(**arguments)
     assert bool((arguments["out"].float().eq(77) | arguments["out"].float().eq(0)).all())
+
+
+HINT = "128 or 256 in each place"
+NAME = "a type's name, such as 'float32'"
+META = A_SCALES.permute(5, 2, 4, 0, 1, 3).to("meta").permute(3, 4, 1, 5, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lhs": None}, "lhs: it is no pair but of type NoneType. Try: codes and block scales"),
+        ({"lhs": torch.zeros(2, 4, 32)}, "lhs: it is no pair but of type Tensor. Try: codes and block scales"),
+        ({"rhs": (1, 2, 3)}, "rhs: it has 3 parts. Try: codes and block scales"),
+        (
+            {"lhs": (A.numpy(), A_SCALES)},
+            "lhs: it is no tensor but of type ndarray. Try: lhs [m, k/2, l] uint8 or float4_e2m1fn_x2",
+        ),
+        ({"lhs": (A, None)}, "lhs scales: it is missing. Try: float8_e4m3fn scales in whole tiles"),
+        ({"lhs": (A, META)}, "lhs scales: it is on meta, and lhs on cpu. Try: all tensors on one device"),
+        (
+            {"lhs": (A, torch.zeros(256, 4, dtype=torch.uint8))},
+            "lhs scales: its shape is [256, 4]. Try: lhs scales [32, 4, 1, 4, 1, 2] float8_e4m3fn or uint8",
+        ),
+        ({"out": None}, "out: it is missing. Try: bfloat16 [m, n, l]"),
+        ({"out": empty(2, 4, 16).numpy}, "out: it is no tensor but of type builtin_function_or_method. "),
+        ({"out": empty(2, 4, 16).to("meta")}, "out: it is on meta, and lhs on cpu. Try: all tensors on one device"),
+        ({"masked_m": [4, 1]}, "masked_m: it is no tensor but of type list. Try: masked_m [l] int32"),
+        ({"masked_m": masks(4, 1).to_sparse()}, "masked_m: its layout is torch.sparse_coo. Try: a dense tensor: "),
+        ({"alpha": 1.0, "alpha_dtype": "float32"}, "alpha: it is no tensor but of type float. Try: float32 [l], "),
+        ({"alpha": [1.0, 2.0], "alpha_dtype": "float32"}, "alpha: it is no tensor but of type list. Try: float32 [l]"),
+        ({"alpha": torch.ones(2, device="meta"), "alpha_dtype": "float32"}, "alpha: it is on meta, and lhs on cpu."),
+        (
+            {"alpha": torch.ones(2), "alpha_dtype": torch.float32},
+            f"alpha_dtype: it is torch.float32 of type dtype. Try: {NAME}",
+        ),
+        ({"ab_dtype": ["x"]}, f"ab_dtype: it is ['x'] of type list. Try: {NAME}"),
+        ({"sf_dtype": None}, f"sf_dtype: it is None of type NoneType. Try: {NAME}"),
+        ({"c_dtype": torch.bfloat16}, f"c_dtype: it is torch.bfloat16 of type dtype. Try: {NAME}"),
+        (
+            {"sf_vec_size": 16.0},
+            "ab_dtype, sf_dtype and sf_vec_size: float4_e2m1fn with float8_e4m3fn scales over 16.0 values is no format",
+        ),
+        ({"mma_tiler_mn": None}, f"mma_tiler_mn: it is None. Try: {HINT}"),
+        ({"mma_tiler_mn": 5}, f"mma_tiler_mn: it is 5. Try: {HINT}"),
+        ({"mma_tiler_mn": [[128], 128]}, f"mma_tiler_mn: it is [[128], 128]. Try: {HINT}"),
+        ({"cluster_shape_mn": (1, True)}, "cluster_shape_mn: it is (1, True). Try: 1, 2 or 4 in each place"),
+        ({"sm_count": "4"}, "sm_count: it is '4'. Try: a whole number of at least 1"),
+        ({"sm_count": 1.5}, "sm_count: it is 1.5. Try: a whole number of at least 1"),
+        ({"num_ranks": torch.ones(3)}, "num_ranks: FlashInfer 0.6.3 has no num_ranks; it came later"),
+        (
+            {"backend": 3},
+            "backend: it is 3, which is no name. Try: None, or one of decode, masked-triton, masked-triton-fp4, "
+            "quantise-triton, reference",
+        ),
+    ],
+)
+def test_what_is_no_such_argument_at_all_is_named_once(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        grouped_gemm_nt_masked(**call(**change))
+    assert str(raised.value).startswith(f"grouped_gemm_nt_masked: {message}")
+
+
+def test_sizes_of_zero_are_refused() -> None:
+    nothing = call(lhs=(A[:0], A_SCALES[:, :, :0]), out=empty(2, 0, 16), masked_m=masks(0, 0))
+    with pytest.raises(KernelError, match="a grouped product with this m: it is 0"):
+        grouped_gemm_nt_masked(**nothing)
+
+
+@pytest.mark.parametrize(("out", "largest"), [("float8_e4m3fn", 448.0), ("float8_e5m2", 57344.0)])
+def test_results_beyond_eight_bits_saturate(out: str, largest: float) -> None:
+    codes = torch.full((1, 16, 32), 0x77, dtype=torch.uint8)  # 6 and 6
+    scales = torch.full((1, 128, 4), 0x7E, dtype=torch.uint8)  # 448: a result is 64 * 2688 * 2688
+    result = empty(1, 16, 16, getattr(torch, out))
+    pair = (codes.permute(1, 2, 0), scales)
+    negative = ((codes | 0x80).permute(1, 2, 0), scales)  # -6 and 6
+    for rhs, wanted in ((pair, largest), (negative, 0.0)):
+        types = NVFP4_TYPES | {"c_dtype": out}
+        grouped_gemm_nt_masked(pair, rhs, result, masks(16), **types, backend="reference")
+        assert result.float().unique().tolist() == [wanted]
 
 
 def test_rows_that_are_no_whole_16_bytes_are_refused() -> None:

@@ -13,7 +13,7 @@ from sublight.kernels.numerics.checkpoints import stack_experts
 from sublight.kernels.numerics.formats import NVFP4
 from sublight.kernels.numerics.minifloat import from_e2m1, unpack
 from sublight.kernels.numerics.quantised import Quantised
-from sublight.kernels.numerics.swizzle import from_masked, swizzle
+from sublight.kernels.numerics.swizzle import from_masked, swizzle, to_masked
 from sublight.kernels.reference import Experts, InputScales, expert_forward
 from tests.torch.layers import normal
 
@@ -190,6 +190,65 @@ def test_scales_that_calibration_left_unusable_are_named_before_a_prompt_reaches
             scale[1] = value  # an expert that no token of this call was sent to
             with pytest.raises(KernelError, match=f"global scale of activations of every expert: expert 1 {problem}"):
                 moe_masked(**layer.arguments(**{name: scale}))
+
+
+@pytest.mark.parametrize("silu", [False, True])
+@pytest.mark.parametrize(
+    ("groups", "m", "k", "named"), [(0, 4, 32, "num_groups"), (2, 0, 32, "m"), (2, 4, 0, "k")], ids=["l", "m", "k"]
+)
+def test_quantising_nothing_is_refused(silu: bool, groups: int, m: int, k: int, named: str) -> None:
+    function = silu_and_mul_scaled_nvfp4_experts_quantize if silu else scaled_fp4_grouped_quantize
+    a = torch.zeros(groups, m, 2 * k if silu else k).bfloat16()
+    mask = torch.zeros(groups, dtype=torch.int32)
+    with pytest.raises(KernelError) as raised:
+        function(a, mask, torch.ones(groups), backend="reference")
+    assert str(raised.value) == f"a grouped quantisation with this {named}: it is 0. Try: 1 to 2,147,483,647"
+
+
+def test_scales_of_nothing_have_no_tiles() -> None:
+    none = torch.zeros(2, 0, 4, dtype=torch.uint8)
+    assert tuple(to_masked(none).shape) == (32, 4, 0, 4, 1, 2)
+    assert from_masked(to_masked(none), 0, 4).shape == none.shape
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"hidden_states": torch.zeros(2, 6, 128).bfloat16()},
+            "moe_masked: hidden_states: it is no pair but of type Tensor. "
+            "Try: (bf16 [l, m, k], None), or what scaled_fp4_grouped_quantize returns",
+        ),
+        (
+            {"hidden_states": (None, None)},
+            "moe_masked: hidden_states: it is missing. Try: hidden_states [l, m, k] bfloat16",
+        ),
+        ({"w1_alpha": [1.0]}, "moe_masked: w1_alpha: it is no tensor but of type list. Try: w1_alpha [l] float32"),
+        ({"w1": MASK.to("meta")}, "moe_masked: w1: its type is int32. Try: w1 [l, 2*n, k/2] uint8"),
+        (
+            {"w1_blockscale": torch.zeros(4, 128, 8, dtype=torch.uint8, device="meta")},
+            "grouped_gemm_nt_masked: rhs scales: it is on meta, and lhs on cpu. Try: all tensors on one device",
+        ),
+        (
+            {"w2_blockscale": None},
+            "grouped_gemm_nt_masked: rhs scales: it is missing. Try: float8_e4m3fn scales in whole tiles",
+        ),
+        (
+            {"down_start_event": 1},
+            "moe_masked: down_start_event: it is of type int, which cannot be recorded. "
+            "Try: torch.cuda.Event(), or None",
+        ),
+        (
+            {"backend": 1},
+            "scaled_fp4_grouped_quantize: backend: it is 1, which is no name. Try: None, or one of decode, "
+            "masked-triton, masked-triton-fp4, quantise-triton, reference",
+        ),
+    ],
+)
+def test_what_is_no_such_argument_at_all_is_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        moe_masked(**Layer().arguments(**change))
+    assert str(raised.value) == message
 
 
 def test_tensors_on_a_cpu_need_the_reference_named() -> None:

@@ -1,6 +1,7 @@
 """Routers: numbers that can be added in one's head, and properties."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -83,6 +84,62 @@ def test_softmax_renormalised_is_softmax_over_the_chosen() -> None:
     given = logits(5, 32, 3)
     ids, weights = route(given, Router("softmax", 4))
     assert torch.allclose(weights, given.gather(1, ids.long()).softmax(-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scoring": "sofmax"}, "a router's scoring: 'sofmax' is not known. Try: softmax or sigmoid"),
+        ({"scoring": None}, "a router's scoring: None is not known. Try: softmax or sigmoid"),
+        ({"groups": 0}, "a router's groups: it is 0. Try: a whole number of at least 1"),
+        ({"top_groups": -1}, "a router's top_groups: it is -1. Try: a whole number of at least 1"),
+        ({"top_k": 0}, "a router's top_k: it is 0. Try: a whole number of at least 1"),
+        ({"top_k": 1.5}, "a router's top_k: it is 1.5. Try: a whole number of at least 1"),
+        ({"scaling_factor": 0.0}, "a router's scaling_factor: it is 0.0. Try: a finite number above 0"),
+        ({"scaling_factor": math.inf}, "a router's scaling_factor: it is inf. Try: a finite number above 0"),
+        ({"scaling_factor": math.nan}, "a router's scaling_factor: it is nan. Try: a finite number above 0"),
+        ({"scaling_factor": None}, "a router's scaling_factor: it is None. Try: a finite number above 0"),
+    ],
+)
+def test_a_router_that_means_nothing_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        Router(**{"scoring": "sigmoid", "top_k": 2} | change)
+    assert str(raised.value) == message
+
+
+FLOATS = "float32 or bfloat16 or float16 or float64"
+
+
+@pytest.mark.parametrize(
+    ("given", "bias", "message"),
+    [
+        (None, None, f"route: logits: it is missing. Try: logits [tokens, experts] {FLOATS}"),
+        ([[1.0]], None, f"route: logits: it is no tensor but of type list. Try: logits [tokens, experts] {FLOATS}"),
+        (torch.zeros(8), None, f"route: logits: its shape is [8]. Try: logits [tokens, experts] {FLOATS}"),
+        (torch.zeros(1, 8).int(), None, f"route: logits: its type is int32. Try: logits [tokens, experts] {FLOATS}"),
+        (
+            torch.zeros(2, 8),
+            torch.zeros(1),
+            "route: dimension 0 (experts) of correction_bias: it is 1, where experts = 8 of logits makes it 8. "
+            f"Try: 8 there; the whole is correction_bias [experts] {FLOATS}",
+        ),
+        (
+            torch.zeros(2, 8),
+            torch.zeros(8, device="meta"),
+            "route: correction_bias: it is on meta, and logits on cpu. Try: all tensors on one device",
+        ),
+        (torch.zeros(2, 0), None, "a top_k of 2: 1 of 1 groups leave 0 experts. Try: a top_k of at most 0"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(given: Any, bias: Any, message: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        route(given, Router("sigmoid", 2), bias)
+    assert str(raised.value) == message
+
+
+def test_no_tokens_go_nowhere() -> None:
+    ids, weights = route(torch.zeros(0, 8), Router("softmax", 2))
+    assert (tuple(ids.shape), tuple(weights.shape)) == ((0, 2), (0, 2))
 
 
 def test_groups_that_cannot_be_are_named() -> None:

@@ -7,11 +7,13 @@ counts goes beyond powers of two, and buffers are made dirty on purpose.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sublight.errors import KernelError
+from sublight.kernels.contract import require_tensor
 from sublight.kernels.numerics.swizzle import dirty_padding
 
 # A region holds fewer values than the whole, so its own distance scatters more about the same mean.
@@ -63,8 +65,17 @@ def compare(
             is compared by itself, at twice the tolerance. Left out, the regions are the rows.
 
     Raises:
-        KernelError: other shapes, or an expectation that is not finite: then there is nothing to compare with.
+        KernelError: no tensors, other shapes or devices, a tolerance that is no number of at least 0 (to NaN everything
+            would agree), or an expectation that is not finite: then there is nothing to compare with.
     """
+    for name, tensor in (("actual", actual), ("expected", expected)):
+        require_tensor("comparing two results", name, tensor, "two tensors of one shape")
+    allowed: Any = tolerance
+    if not isinstance(allowed, int | float) or not allowed >= 0:
+        raise KernelError("comparing two results", f"the tolerance is {allowed!r}", "a number of at least 0")
+    if actual.device != expected.device:
+        found = f"they are on {actual.device} and {expected.device}"
+        raise KernelError("comparing two results", found, "results on one device")
     if actual.shape != expected.shape:
         found = f"they are {list(actual.shape)} and {list(expected.shape)}"
         raise KernelError("comparing two results", found, "results of one shape")

@@ -8,12 +8,13 @@ and every later tensor has to agree; the error names the tensor, the dimension, 
     "2*n"          gate and up
     "ceil(m/128)"  tiles; never used to find out what m is
 
-Nothing here imports torch: a tensor is what has a shape, a dtype and a device.
+Nothing here imports torch: where nobody has imported it yet, no argument is a tensor.
 """
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -59,19 +60,22 @@ def check(
     specs: Sequence[TensorSpec],
     tensors: Mapping[str, "Tensor | None"],
     dimensions: Mapping[str, int] | None = None,
+    *,
+    beside: "tuple[str, Tensor] | None" = None,
 ) -> dict[str, int]:
     """Every dimension's value.
 
     Args:
         call: what errors name: the kernel or function called.
         dimensions: those that are known before any tensor is looked at.
+        beside: a tensor that was checked before, and its name: these have to be on its device.
 
     Raises:
-        KernelError: a tensor that is missing, of another type or number of dimensions, on another device, laid out
-            otherwise, or of a size that does not fit; the tensor and the dimension are named.
+        KernelError: something that is missing or no tensor, a tensor of another type or number of dimensions, on
+            another device, laid out otherwise, or of a size that does not fit; it and the dimension are named.
     """
     bound = {name: _Bound(size, "the problem") for name, size in (dimensions or {}).items()}
-    device: tuple[str, str] | None = None
+    device = None if beside is None else (str(beside[1].device), beside[0])
     given = [(spec, tensor) for spec in specs if (tensor := _given(call, spec, tensors)) is not None]
     for spec, tensor in given:
         _check_kind(call, spec, tensor)
@@ -91,10 +95,30 @@ def check(
     return {name: value.size for name, value in bound.items()}
 
 
+def require_tensor(call: str, name: str, value: Any, hint: str) -> None:
+    """Raises KernelError for what is missing, or is no tensor: an array of NumPy, a list, a number."""
+    if value is None:
+        raise KernelError(f"{call}: {name}", "it is missing", hint)
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        raise KernelError(f"{call}: {name}", f"it is no tensor but of type {type(value).__name__}", hint)
+    if value.layout != torch.strided:
+        raise KernelError(f"{call}: {name}", f"its layout is {value.layout}", f"a dense tensor: {hint}")
+
+
+def require_parts(call: str, name: str, value: Any, parts: str) -> tuple[Any, Any]:
+    """Both parts of a pair. A tensor is none, even where it could be unpacked: its first two matrices are no parts."""
+    if not isinstance(value, tuple | list):
+        raise KernelError(f"{call}: {name}", f"it is no pair but of type {type(value).__name__}", parts)
+    if len(value) != 2:
+        raise KernelError(f"{call}: {name}", f"it has {len(value)} parts", parts)
+    return value[0], value[1]
+
+
 def _given(call: str, spec: TensorSpec, tensors: Mapping[str, "Tensor | None"]) -> "Tensor | None":
     tensor = tensors.get(spec.name)
-    if tensor is None and not spec.optional:
-        raise KernelError(f"{call}: {spec.name}", "it is missing", str(spec))
+    if tensor is not None or not spec.optional:
+        require_tensor(call, spec.name, tensor, str(spec))
     return tensor
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sublight.errors import KernelError
-from sublight.kernels.catalogue import kernel_named, load
+from sublight.kernels.catalogue import all_kernels, kernel_named, load
 from sublight.kernels.problem import Problem
 
 if TYPE_CHECKING:
@@ -38,9 +38,11 @@ def dispatch(call: str, problem: Problem, device: "torch.device", backend: str |
         backend: "reference", a kernel's name, or None for the catalogue's choice.
 
     Raises:
-        KernelError: tensors on a CPU without the reference named, or no kernel for this GPU, with every reason.
+        KernelError: a backend that is no name, tensors on a CPU without the reference named, or no kernel for this GPU,
+            with every reason.
         UnknownNameError: a backend that is no kernel.
     """
+    _require_name(call, backend)
     if backend == "reference":
         return Dispatched(load(_REFERENCES[problem.op]), {}, "reference (asked for by name)")
     kernels = None if backend is None else [kernel_named(backend)]
@@ -50,6 +52,12 @@ def dispatch(call: str, problem: Problem, device: "torch.device", backend: str |
 
     choice = choose_for(problem, limits_of(device), kernels)
     return Dispatched(choice.kernel.load(), choice.configuration, choice.reason)
+
+
+def _require_name(call: str, backend: Any) -> None:
+    if backend is not None and not isinstance(backend, str):
+        names = ", ".join(sorted(["reference", *(kernel.name for kernel in all_kernels())]))
+        raise KernelError(f"{call}: backend", f"it is {backend!r}, which is no name", f"None, or one of {names}")
 
 
 def require_gpu(call: str, device_type: str) -> None:

@@ -8,10 +8,10 @@ The kernel is the catalogue's for this problem on this GPU, or the one that `bac
 on any device. Nothing falls back to anything else. This module imports no torch.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 from sublight.errors import KernelError
-from sublight.kernels.contract import TensorSpec, check, check_moe
+from sublight.kernels.contract import TensorSpec, check, check_moe, require_tensor
 from sublight.kernels.dispatch import dispatch
 from sublight.kernels.problem import MoeProblem
 
@@ -43,8 +43,9 @@ class FusedMoe:
         reason: which kernel computes it, and why that one.
 
     Raises:
-        KernelError: weights that do not fit together, tensors on a CPU without the reference named, or no kernel for
-            this problem on this GPU, with the reason of every candidate.
+        KernelError: weights that do not fit together or whose global scales nothing can be multiplied by, a device
+            that torch cannot use, tensors on a CPU without the reference named, or no kernel for this problem on this
+            GPU, with the reason of every candidate.
         UnknownNameError: a backend that is no kernel.
     """
 
@@ -58,10 +59,9 @@ class FusedMoe:
         device: "torch.device | str | None" = None,
         backend: str | None = None,
     ) -> None:
-        import torch
-
         self.problem = problem_of(experts, tokens, top_k, expert_ranks)
-        self.device = torch.empty(0, device=device or _codes(experts.w13).device).device
+        _require_sound_scales(experts)
+        self.device = _usable(_codes(experts.w13).device if device is None else device)
         kernel = dispatch(_CALL, self.problem, self.device, backend)
         self.reason = kernel.reason
         self._run = kernel.run(self.problem, experts, self.device, kernel.configuration)
@@ -106,6 +106,7 @@ def problem_of(experts: "Experts", tokens: int, top_k: int, expert_ranks: int = 
     """What a layer with these weights computes. Raises KernelError where they do not fit together."""
     from sublight.kernels.numerics.quantised import Quantised
 
+    _check_experts(experts)
     count, hidden, width = experts.w2.shape
     above = experts.w13.global_scale if isinstance(experts.w13, Quantised) else None
     scale = "none" if above is None else "projection" if above.stored.shape[-1] == 2 else "expert"
@@ -132,6 +133,61 @@ def problem_of(experts: "Experts", tokens: int, top_k: int, expert_ranks: int = 
             tensors[f"{name}_global"] = matrix.global_scale.stored if matrix.global_scale else None
     check_moe(_CALL, problem, tensors, weights_only=True)
     return problem
+
+
+def _check_experts(experts: Any) -> None:
+    """What sizes are read from before the contract sees them. Raises KernelError."""
+    from sublight.kernels.numerics.gate_up import Order
+    from sublight.kernels.numerics.quantised import Quantised
+    from sublight.kernels.reference import Experts
+
+    if not isinstance(experts, Experts):
+        raise KernelError(f"{_CALL}: experts", f"they are of type {type(experts).__name__}", "Experts(w13, w2)")
+    for name, matrix in (("w13", experts.w13), ("w2", experts.w2)):
+        hint = "a stack of matrices, plain or Quantised: [experts, rows, columns]"
+        if not isinstance(matrix, Quantised):
+            require_tensor(_CALL, name, matrix, hint)
+        if len(matrix.shape) != 3:
+            raise KernelError(f"{_CALL}: {name}", f"its shape is {list(matrix.shape)}", hint)
+        above = matrix.global_scale if isinstance(matrix, Quantised) else None
+        if above is not None and above.stored.dim() != 2:
+            found = f"its shape is {list(above.stored.shape)}"
+            raise KernelError(f"{_CALL}: {name}_global", found, "[experts, parts], such as one of [experts, 1]")
+    if experts.order not in get_args(Order):
+        raise KernelError(f"{_CALL}: order", f"{experts.order!r} is not known", "one of " + ", ".join(get_args(Order)))
+    first: Any = experts.first
+    if not isinstance(first, int) or first < 0:
+        raise KernelError(f"{_CALL}: first", f"it is {first!r}", "the number of the rank's first expert")
+
+
+def _require_sound_scales(experts: "Experts") -> None:
+    """Zero makes the whole layer zero, and infinity and NaN make it NaN, without a word. Raises KernelError."""
+    from sublight.kernels.numerics.quantised import Quantised
+    from sublight.kernels.numerics.scales import require_sound
+
+    for name, matrix in (("w13", experts.w13), ("w2", experts.w2)):
+        if not isinstance(matrix, Quantised) or matrix.global_scale is None:
+            continue
+        stored = matrix.global_scale.stored
+        if stored.is_meta:
+            raise KernelError(f"{_CALL}: {name}", "it is on meta, where nothing has values", "weights on a real device")
+        parts = stored.shape[-1]
+        for part in range(parts):
+            whose = name if parts == 1 else f"part {part + 1} of {parts} of {name}"
+            hint = "amax / 2688 of the matrix, or 2688 / amax as a divisor"
+            require_sound(f"{_CALL}: the global scale of {whose}", stored[:, part], hint)
+
+
+def _usable(device: Any) -> "torch.device":
+    """The device with its number. Raises KernelError for one that this torch does not know, or cannot use here."""
+    import torch
+
+    try:
+        return torch.empty(0, device=device).device
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        hint = "the device of the weights, or a torch and a driver that have this one"
+        raise KernelError(f"{_CALL}: device", f"torch cannot use {device!r} here: {reason}", hint) from None
 
 
 def _format(matrix: "Quantised | Tensor") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sublight.errors import KernelError, near_misses
-from sublight.kernels.contract import TensorSpec, check
+from sublight.kernels.contract import TensorSpec, check, require_parts, require_tensor
 from sublight.kernels.problem import GroupedGemmProblem
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 CALL = "grouped_gemm_nt_masked"
 _FOUR_BITS = "float4_e2m1fn"
-_EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 # (ab_dtype, sf_dtype, sf_vec_size) -> the format of both operands. Others are refused, as FlashInfer refuses them:
 # E4M3 scales over 32 values, eight-bit operands with scales over 16.
 OPERANDS = {
@@ -85,10 +84,15 @@ def checked_call(
 ) -> GemmCall:
     """The arguments of `grouped_gemm_nt_masked`, checked against each other. Raises KernelError."""
     known = _options(options)
+    _check_names(ab_dtype=ab_dtype, sf_dtype=sf_dtype, c_dtype=c_dtype)
     operands = _operands(ab_dtype, sf_dtype, sf_vec_size)
-    sizes = _check_tensors(lhs, rhs, masked_m, ab_dtype, sf_vec_size)
-    if sm_count is not None and sm_count < 1:
-        raise KernelError(f"{CALL}: sm_count", f"it is {sm_count}", "at least 1")
+    lhs = require_parts(CALL, "lhs", lhs, "codes and block scales")
+    rhs = require_parts(CALL, "rhs", rhs, "codes and block scales")
+    sizes = _check_tensors(lhs[0], rhs[0], masked_m, ab_dtype, sf_vec_size)
+    if sm_count is not None and not (_is_int(sm_count) and sm_count >= 1):
+        raise KernelError(f"{CALL}: sm_count", f"it is {sm_count!r}", "a whole number of at least 1")
+    if dst_signals is not None:
+        _check_signals(dst_signals, lhs[0])
     problem = GroupedGemmProblem(
         m=sizes["m"],
         n=sizes["n"],
@@ -107,9 +111,9 @@ def checked_call(
         sf_vec_size=sf_vec_size,
         lhs=_codes(lhs[0], ab_dtype),
         rhs=_codes(rhs[0], ab_dtype),
-        lhs_scale=_scales("lhs scales", lhs[1], sf_dtype, groups, sizes["m"], scales),
-        rhs_scale=_scales("rhs scales", rhs[1], sf_dtype, groups, sizes["n"], scales),
-        out=_result(out, problem),
+        lhs_scale=_scales("lhs scales", lhs[1], sf_dtype, (groups, sizes["m"], scales), lhs[0]),
+        rhs_scale=_scales("rhs scales", rhs[1], sf_dtype, (groups, sizes["n"], scales), lhs[0]),
+        out=_result(out, problem, lhs[0]),
         masked_m=masked_m,
         alpha=_alpha(known, problem, lhs[0]),
         sm_count=sm_count,
@@ -120,40 +124,59 @@ def checked_call(
 def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
     """FlashInfer's own keyword arguments. Raises KernelError for those of other versions, unless at their default."""
     for name, value in kwargs.items():
-        if name in LATER and not (value is LATER[name] or value == LATER[name]):
+        if name in LATER and not _is_default(value, LATER[name]):
             found = f"FlashInfer 0.6.3 has no {name}; it came later, and its default is {LATER[name]!r}"
             raise KernelError(f"{CALL}: {name}", found, f"a call without {name}")
         if name not in LATER and name not in _OPTIONS:
             near = " or ".join(near_misses(name, _OPTIONS))
             raise KernelError(f"{CALL}: {name}", "there is no such argument", near or f"one of {', '.join(_OPTIONS)}")
     tiler, cluster = kwargs.get("mma_tiler_mn", (128, 128)), kwargs.get("cluster_shape_mn", (1, 1))
-    if len(tiler) != 2 or not {*tiler} <= {128, 256}:
-        raise KernelError(f"{CALL}: mma_tiler_mn", f"it is {tuple(tiler)}", "128 or 256 in each place")
-    if len(cluster) != 2 or not {*cluster} <= {1, 2, 4} or (tiler[0] == 256 and cluster[0] == 1):
+    if not _is_pair_of(tiler, (128, 256)):
+        raise KernelError(f"{CALL}: mma_tiler_mn", f"it is {tiler!r}", "128 or 256 in each place")
+    if not _is_pair_of(cluster, (1, 2, 4)) or (tiler[0] == 256 and cluster[0] == 1):
         hint = "1, 2 or 4 in each place, and an even first one with a tiler of 256 rows"
-        raise KernelError(f"{CALL}: cluster_shape_mn", f"it is {tuple(cluster)}", hint)
+        raise KernelError(f"{CALL}: cluster_shape_mn", f"it is {cluster!r}", hint)
     return {name: kwargs.get(name) for name in _OPTIONS}
 
 
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """Numbers and truth values only: a tensor's own comparison has no one answer."""
+    return value is default or (isinstance(value, int) and value == default)
+
+
+def _is_pair_of(value: Any, known: tuple[int, ...]) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2 and all(_is_int(v) and v in known for v in value)
+
+
+def _check_names(**types: Any) -> None:
+    """FlashInfer's types are names; torch's own objects are refused there as well, less clearly."""
+    for argument, value in types.items():
+        if not isinstance(value, str):
+            found = f"it is {value!r} of type {type(value).__name__}"
+            raise KernelError(f"{CALL}: {argument}", found, "a type's name, such as 'float32'")
+
+
 def _operands(ab_dtype: str, sf_dtype: str, sf_vec_size: int) -> str:
-    try:
-        return OPERANDS[ab_dtype, sf_dtype, sf_vec_size]
-    except KeyError:
-        found = f"{ab_dtype} with {sf_dtype} scales over {sf_vec_size} values is no format"
+    operands = OPERANDS.get((ab_dtype, sf_dtype, sf_vec_size)) if _is_int(sf_vec_size) else None
+    if operands is None:
+        found = f"{ab_dtype} with {sf_dtype} scales over {sf_vec_size!r} values is no format"
         known = "; ".join(f"{ab} with {sf} over {size}" for ab, sf, size in OPERANDS)
-        raise KernelError(f"{CALL}: ab_dtype, sf_dtype and sf_vec_size", found, known) from None
+        raise KernelError(f"{CALL}: ab_dtype, sf_dtype and sf_vec_size", found, known)
+    return operands
 
 
-def _check_tensors(
-    lhs: "tuple[Tensor, Tensor]",
-    rhs: "tuple[Tensor, Tensor]",
-    masked_m: "Tensor",
-    ab_dtype: str,
-    sf_vec_size: int,
-) -> dict[str, int]:
-    for name, pair in (("lhs", lhs), ("rhs", rhs)):
-        if len(pair) != 2:
-            raise KernelError(f"{CALL}: {name}", f"it has {len(pair)} parts", "codes and block scales")
+def _check_signals(signals: "Tensor", like: "Tensor") -> None:
+    """How many counters there are is between the caller and the kernel; what they are is not."""
+    require_tensor(CALL, "dst_signals", signals, "uint32 counters")
+    shape = tuple(signals.shape)
+    check(CALL, [TensorSpec("dst_signals", shape, ("uint32", "int32"))], {"dst_signals": signals}, beside=("lhs", like))
+
+
+def _check_tensors(lhs: "Tensor", rhs: "Tensor", masked_m: "Tensor", ab_dtype: str, sf_vec_size: int) -> dict[str, int]:
     four = ab_dtype == _FOUR_BITS
     k = "k/2" if four else "k"
     types = ("uint8", "float4_e2m1fn_x2") if four else (ab_dtype, "uint8")
@@ -164,7 +187,7 @@ def _check_tensors(
             TensorSpec("rhs", ("n", k, "l"), types, (2, 0, 1)),
             TensorSpec("masked_m", ("l",), ("int32",), (0,)),
         ],
-        {"lhs": lhs[0], "rhs": rhs[0], "masked_m": masked_m},
+        {"lhs": lhs, "rhs": rhs, "masked_m": masked_m},
     )
     if sizes["k"] % sf_vec_size:
         found = f"{sizes['k']} values are no whole groups of {sf_vec_size}"
@@ -193,34 +216,36 @@ def _codes(tensor: "Tensor", ab_dtype: str) -> "Tensor":
     return tensor.permute(2, 0, 1).view(dtype)
 
 
-def _scales(name: str, tensor: "Tensor", sf_dtype: str, groups: int, rows: int, scales: int) -> "Tensor":
-    """[l, rm, rk, 32, 4, 4] from either form."""
+def _scales(name: str, tensor: "Tensor", sf_dtype: str, sizes: tuple[int, int, int], like: "Tensor") -> "Tensor":
+    """[l, rm, rk, 32, 4, 4] from either form. `sizes` are groups, rows, and scales of a row."""
     import torch
 
-    call = f"{CALL}: {name}"
+    groups, rows, scales = sizes
     high, wide = -(-rows // 128), -(-scales // 4)
     types = (sf_dtype, "uint8")
+    require_tensor(CALL, name, tensor, f"{sf_dtype} scales in whole tiles")
     if tensor.dim() == 3:
         shape: tuple[int | str, ...] = (groups, high * 128, wide * 4)
-        check(call, [TensorSpec(name, shape, types, (0, 1, 2))], {name: tensor})
+        check(CALL, [TensorSpec(name, shape, types, (0, 1, 2))], {name: tensor}, beside=("lhs", like))
         tiles = tensor.reshape(groups, high, wide, 32, 4, 4)
     else:
         shape = (32, 4, high, 4, wide, groups)
-        check(call, [TensorSpec(name, shape, types, (5, 2, 4, 0, 1, 3))], {name: tensor})
+        check(CALL, [TensorSpec(name, shape, types, (5, 2, 4, 0, 1, 3))], {name: tensor}, beside=("lhs", like))
         tiles = tensor.permute(5, 2, 4, 0, 1, 3)
     dtype: torch.dtype = getattr(torch, sf_dtype)
     return tiles.view(dtype)
 
 
-def _result(out: "Tensor", problem: GroupedGemmProblem) -> "Tensor":
+def _result(out: "Tensor", problem: GroupedGemmProblem, like: "Tensor") -> "Tensor":
     """[l, m, n] from either form; which one it is, its strides say."""
     logical = (problem.m, problem.n, problem.num_groups)
+    require_tensor(CALL, "out", out, f"{problem.out_dtype} [m, n, l]")
     if tuple(out.shape) == logical and out.permute(2, 0, 1).is_contiguous():
         out = out.permute(2, 0, 1)
     elif tuple(out.shape) != (problem.num_groups, problem.m, problem.n):
-        spec = TensorSpec("out", logical, (problem.out_dtype,), (2, 0, 1))
-        check(CALL, [spec], {"out": out})
-    check(CALL, [TensorSpec("out", ("l", "m", "n"), (problem.out_dtype,), (0, 1, 2))], {"out": out})
+        check(CALL, [TensorSpec("out", logical, (problem.out_dtype,), (2, 0, 1))], {"out": out})
+    spec = TensorSpec("out", ("l", "m", "n"), (problem.out_dtype,), (0, 1, 2))
+    check(CALL, [spec], {"out": out}, beside=("lhs", like))
     return out
 
 
@@ -230,12 +255,11 @@ def _alpha(options: dict[str, Any], problem: GroupedGemmProblem, like: "Tensor")
         return None
     if dtype is None:
         raise KernelError(f"{CALL}: alpha_dtype", "alpha is given and its type is not said", "alpha_dtype='float32'")
+    _check_names(alpha_dtype=dtype)
+    require_tensor(CALL, "alpha", alpha, f"{dtype} [l], one factor a group")
     if alpha.numel() != problem.num_groups:
         found = f"its shape is {list(alpha.shape)}, and there are {problem.num_groups} groups"
         raise KernelError(f"{CALL}: alpha", found, "one factor a group")
     flat = alpha.reshape(-1)
-    check(CALL, [TensorSpec("alpha", ("l",), (dtype,)), _ANY_LHS], {"alpha": flat, "lhs": like})
+    check(CALL, [TensorSpec("alpha", ("l",), (dtype,))], {"alpha": flat}, beside=("lhs", like))
     return flat
-
-
-_ANY_LHS = TensorSpec("lhs", ("m", "k", "l"), ("uint8", "float4_e2m1fn_x2", *_EIGHT_BITS))

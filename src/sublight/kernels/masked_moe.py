@@ -10,7 +10,7 @@ Nothing in this module imports torch.
 from typing import TYPE_CHECKING, Any
 
 from sublight.errors import KernelError
-from sublight.kernels.contract import TensorSpec, check
+from sublight.kernels.contract import TensorSpec, check, require_parts
 from sublight.kernels.dispatch import dispatch
 from sublight.kernels.masked import grouped_gemm_nt_masked
 from sublight.kernels.problem import GroupedQuantiseProblem
@@ -83,8 +83,12 @@ def moe_masked(
     Raises:
         KernelError: a tensor that does not fit; it and its dimension are named.
     """
-    values, scales = hidden_states
-    sizes = _check_layer(hidden_states, input_global_scale, w1, w1_alpha, w2, a2_global_scale, w2_alpha, masked_m)
+    hint = "(bf16 [l, m, k], None), or what scaled_fp4_grouped_quantize returns"
+    values, scales = require_parts("moe_masked", "hidden_states", hidden_states, hint)
+    if down_start_event is not None and not callable(getattr(down_start_event, "record", None)):
+        found = f"it is of type {type(down_start_event).__name__}, which cannot be recorded"
+        raise KernelError("moe_masked: down_start_event", found, "torch.cuda.Event(), or None")
+    sizes = _check_layer((values, scales), input_global_scale, w1, w1_alpha, w2, a2_global_scale, w2_alpha, masked_m)
     if scales is None:
         assert input_global_scale is not None
         lhs = scaled_fp4_grouped_quantize(values, masked_m, input_global_scale, backend=backend)

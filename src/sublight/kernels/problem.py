@@ -4,7 +4,7 @@
 tensors, the choice of a kernel and the key of a compiled one all read their sizes here.
 """
 
-from typing import ClassVar, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import msgspec
 
@@ -85,8 +85,8 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
         for name in _SIZES:
             value = getattr(self, name)
             least = 0 if name == "tokens" else 1
-            if not least <= value <= _LARGEST:
-                raise _wrong(name, f"it is {value}", f"a {name} from {least} to {_LARGEST:,}")
+            if not _is_size(value, least):
+                raise _wrong(name, f"it is {value!r}", f"a {name} from {least} to {_LARGEST:,}")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise _wrong(name, f"{getattr(self, name)!r} is not known", "one of " + ", ".join(known))
@@ -206,9 +206,7 @@ class GroupedGemmProblem(msgspec.Struct, frozen=True, kw_only=True):
     sm_limit: bool = False
 
     def __post_init__(self) -> None:
-        for name, value in self.dimensions().items():
-            if not 1 <= value <= _LARGEST:
-                raise KernelError(f"a grouped product with this {name}", f"it is {value}", f"1 to {_LARGEST:,}")
+        _check_sizes("a grouped product", self.dimensions())
 
     def dimensions(self) -> dict[str, int]:
         return {"m": self.m, "n": self.n, "k": self.k, "num_groups": self.num_groups}
@@ -230,6 +228,9 @@ class GroupedQuantiseProblem(msgspec.Struct, frozen=True, kw_only=True):
         k: channels of the result.
         in_dtype: torch's name of the input's type.
         silu: the input has gate and up, and silu(gate) * up is quantised.
+
+    Raises:
+        KernelError: a dimension that is out of range.
     """
 
     op: ClassVar[str] = "grouped_quantise"
@@ -239,6 +240,9 @@ class GroupedQuantiseProblem(msgspec.Struct, frozen=True, kw_only=True):
     num_groups: int
     in_dtype: str
     silu: bool
+
+    def __post_init__(self) -> None:
+        _check_sizes("a grouped quantisation", self.dimensions())
 
     def dimensions(self) -> dict[str, int]:
         return {"m": self.m, "k": self.k, "num_groups": self.num_groups}
@@ -253,6 +257,16 @@ class GroupedQuantiseProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
+
+
+def _is_size(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
+
+
+def _check_sizes(what: str, sizes: dict[str, int]) -> None:
+    for name, value in sizes.items():
+        if not _is_size(value, 1):
+            raise KernelError(f"{what} with this {name}", f"it is {value!r}", f"1 to {_LARGEST:,}")
 
 
 def _wrong(dimension: str, found: str, hint: str) -> KernelError:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sublight.errors import KernelError
 from sublight.kernels.activations import activate
+from sublight.kernels.contract import require_tensor
 from sublight.kernels.numerics.formats import NVFP4
 from sublight.kernels.numerics.gate_up import Order
 from sublight.kernels.numerics.quantised import GlobalScale, Quantised
@@ -82,7 +83,9 @@ def moe_forward(
         shared: an expert that every token passes through, in full precision of its activations.
         shared_gate: [hidden]; weighs the shared expert with sigmoid(x . gate), as Qwen3-Next does.
     """
-    if ids.shape != weights.shape or ids.shape[0] != x.shape[0]:
+    for name, tensor in (("x", x), ("ids", ids), ("weights", weights)):
+        require_tensor("a layer of experts", name, tensor, "x of [tokens, hidden], ids and weights of [tokens, top_k]")
+    if x.dim() != 2 or ids.dim() != 2 or ids.shape != weights.shape or ids.shape[0] != x.shape[0]:
         found = f"x is {list(x.shape)}, ids {list(ids.shape)}, weights {list(weights.shape)}"
         raise KernelError("a layer of experts", found, "ids and weights of [tokens, top_k]")
     values = x.float()

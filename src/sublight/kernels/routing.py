@@ -1,15 +1,20 @@
 """From router logits to experts and their weights, the way published models do it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from math import inf
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from sublight.errors import KernelError
+from sublight.kernels.contract import TensorSpec, check
 
 # What DeepSeek's code adds to the sum it divides by; sigmoid scores can all be tiny.
 _SUM_EPSILON = 1e-20
+_FLOATS = ("float32", "bfloat16", "float16", "float64")
+
+Scoring = Literal["softmax", "sigmoid"]
 
 
 @dataclass(frozen=True)
@@ -25,14 +30,29 @@ class Router:
         groups, top_groups: experts are cut into `groups` equal groups, of which a token may use `top_groups`. A group
             counts by the sum of its two best experts where a correction bias is given (DeepSeek-V3), otherwise by its
             best one (DeepSeek-V2).
+
+    Raises:
+        KernelError: a scoring that is not known, a number that is no whole one of at least 1, or a factor that no
+            weight can be multiplied by.
     """
 
-    scoring: Literal["softmax", "sigmoid"]
+    scoring: Scoring
     top_k: int
     renormalise: bool = True
     scaling_factor: float = 1.0
     groups: int = 1
     top_groups: int = 1
+
+    def __post_init__(self) -> None:
+        if self.scoring not in get_args(Scoring):
+            raise KernelError("a router's scoring", f"{self.scoring!r} is not known", " or ".join(get_args(Scoring)))
+        for name in ("top_k", "groups", "top_groups"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise KernelError(f"a router's {name}", f"it is {value!r}", "a whole number of at least 1")
+        factor: Any = self.scaling_factor
+        if not isinstance(factor, int | float) or not 0 < factor < inf:
+            raise KernelError("a router's scaling_factor", f"it is {factor!r}", "a finite number above 0")
 
 
 def route(logits: Tensor, router: Router, correction_bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -43,9 +63,13 @@ def route(logits: Tensor, router: Router, correction_bias: Tensor | None = None)
         correction_bias: [experts]; it takes part in choosing and never in the weights.
 
     Raises:
-        KernelError: experts that are no equal groups, or fewer allowed ones than top_k.
+        KernelError: a tensor that does not fit, experts that are no equal groups, or fewer allowed ones than top_k.
     """
-    experts = logits.shape[-1]
+    specs = [
+        TensorSpec("logits", ("tokens", "experts"), _FLOATS),
+        TensorSpec("correction_bias", ("experts",), _FLOATS, optional=True),
+    ]
+    experts = check("route", specs, {"logits": logits, "correction_bias": correction_bias})["experts"]
     if experts % router.groups:
         raise KernelError(f"{router.groups} groups of experts", f"{experts} experts do not divide", "equal groups")
     allowed = experts // router.groups * router.top_groups

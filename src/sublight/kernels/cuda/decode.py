@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from sublight.errors import KernelError
+from sublight.kernels.contract import require_tensor
 from sublight.kernels.cuda.build import compile_kernel
 from sublight.kernels.cuda.driver import SHARED_LIMIT, Kernel, device_attribute
 from sublight.kernels.cuda.layout import DecodeWeights, w2_shape
-from sublight.kernels.cuda.plan import MAX_EXPERTS, WARPS, DecodePlan, plan_decode
+from sublight.kernels.cuda.plan import MAX_EXPERTS, MAX_TOKENS, WARPS, DecodePlan, plan_decode
 
 _TARGETS = {(9, 0): "sm_90a"}
 """Exact capabilities that this kernel has been run on."""
@@ -101,8 +102,14 @@ def fused_moe(
     Raises:
         KernelError: a tensor that is not as above; it is named.
     """
+    for name, value, kind in (("experts", experts, DecodeWeights), ("workspace", workspace, DecodeWorkspace)):
+        if not isinstance(value, kind):
+            raise KernelError(f"fused_moe with {name}", f"it is of type {type(value).__name__}", kind.__name__)
     hidden, inter, top_k = workspace.shape
-    tokens = x.shape[0]
+    require_tensor("fused_moe", "x", x, "bf16 [tokens, hidden]")
+    tokens = x.shape[0] if x.dim() else 0
+    if not 1 <= tokens <= MAX_TOKENS:
+        raise KernelError("fused_moe with x", f"its shape is {list(x.shape)}", f"1 to {MAX_TOKENS} tokens")
     if experts.experts > MAX_EXPERTS:
         raise KernelError("fused_moe", f"{experts.experts} experts on one GPU", f"{MAX_EXPERTS} experts at most")
     _expect("x", x, torch.bfloat16, (tokens, hidden), workspace.device)
@@ -110,6 +117,8 @@ def fused_moe(
     _expect("topk_weights", topk_weights, torch.float32, (tokens, top_k), workspace.device)
     _expect("w13", experts.w13, torch.uint8, (experts.experts, inter // 16, hidden // 64, 1152), workspace.device)
     _expect("w2", experts.w2, torch.uint8, (experts.experts, *w2_shape(hidden, inter)), workspace.device)
+    _expect("scale13", experts.scale13, torch.float32, (experts.experts, 2), workspace.device)
+    _expect("scale2", experts.scale2, torch.float32, (experts.experts,), workspace.device)
     if out is None:
         out = torch.empty_like(x)
     _expect("out", out, torch.bfloat16, (tokens, hidden), workspace.device)
@@ -119,6 +128,7 @@ def fused_moe(
 
 def _expect(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> None:
     asked = f"fused_moe with {name}"
+    require_tensor("fused_moe", name, tensor, f"{dtype} {list(shape)}")
     if tensor.dtype != dtype:
         raise KernelError(asked, f"its type is {tensor.dtype}", f"{dtype}")
     if tuple(tensor.shape) != shape:

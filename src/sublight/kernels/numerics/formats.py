@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sublight.errors import KernelError, UnknownNameError
 from sublight.facts import formats as facts
+from sublight.kernels.contract import require_tensor
 from sublight.kernels.numerics.blocks import reduce_blocks, spread_blocks
 from sublight.kernels.numerics.minifloat import (
     E2M1_MAX,
@@ -94,6 +95,7 @@ class BlockFormat:
         Raises:
             KernelError: values that are not finite, or a row that is no whole number of four-bit blocks.
         """
+        _require_matrix(self.name, values)
         count = int((~values.isfinite()).sum())
         if count:
             raise KernelError(f"quantising to {self.name}", f"{count} values are not finite", "finite values")
@@ -106,6 +108,7 @@ class BlockFormat:
         value * 1/(scale * 1/divisor)), with reciprocals rounded to nearest. Those of the hardware are approximate in
         the last bit, so a value on a tie can get the neighbouring code there.
         """
+        _require_matrix(self.name, values)
         if values.shape[-1] % self.block and self.codes_per_byte > 1:
             found = f"{values.shape[-1]} columns are no whole groups of {self.block}"
             raise KernelError(f"quantising to {self.name}", found, f"a multiple of {self.block} columns")
@@ -130,8 +133,16 @@ class BlockFormat:
         return values if above is None else values * above.spread(above.multiplier, values.shape[-2])
 
 
+def _require_matrix(name: str, values: Tensor) -> None:
+    require_tensor(f"quantising to {name}", "values", values, "[..., rows, columns]")
+    if values.dim() < 2:
+        raise KernelError(f"quantising to {name}", f"its shape is {list(values.shape)}", "[..., rows, columns]")
+
+
 def amax_scale(values: Tensor) -> GlobalScale:
-    """amax / 2688 of each matrix; 1 for a matrix of zeros, or one so small that the quotient is no normal number."""
+    """amax / 2688 of each matrix; 1 for one without values or of zeros, or where the quotient is no normal number."""
+    if values.numel() == 0:
+        return GlobalScale(torch.ones(*values.shape[:-2], 1, device=values.device))
     amax = values.abs().amax(dim=(-2, -1)).unsqueeze(-1)
     scale = amax / NVFP4_RANGE
     return GlobalScale(scale.masked_fill(scale < torch.finfo(torch.float32).tiny, 1.0))

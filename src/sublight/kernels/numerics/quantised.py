@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sublight.errors import KernelError
+from sublight.kernels.contract import require_tensor
 
 if TYPE_CHECKING:
     from sublight.kernels.numerics.formats import BlockFormat
@@ -59,6 +60,8 @@ class Quantised:
     global_scale: GlobalScale | None = None
 
     def __post_init__(self) -> None:
+        for name, tensor in (("codes", self.codes), ("scales", self.scales)):
+            require_tensor(f"a {self.format.name} matrix", name, tensor, "[..., rows, columns] and the scales of it")
         wanted = self.format.scale_shape(self.shape)
         if tuple(self.scales.shape) != wanted:
             raise KernelError(

@@ -13,6 +13,8 @@ from torch import Tensor
 from sublight.errors import KernelError
 from sublight.facts.scales import scale_problem
 
+_UNCALIBRATED = "a checkpoint calibrated on all experts, or a kernel that reads activations in BF16 (W4A16)"
+
 
 def unsound(values: Tensor | Sequence[float | None]) -> dict[int, str]:
     """Expert number -> why its scale cannot be meant: "missing", "zero", "inf", "nan", "negative", "denormal"."""
@@ -21,12 +23,11 @@ def unsound(values: Tensor | Sequence[float | None]) -> dict[int, str]:
     return {number: problem for number, problem in problems.items() if problem}
 
 
-def require_sound(name: str, values: Tensor | Sequence[float | None]) -> None:
-    """Raises KernelError that names every expert whose scale is missing or unusable."""
+def require_sound(name: str, values: Tensor | Sequence[float | None], hint: str = _UNCALIBRATED) -> None:
+    """Raises KernelError that names every expert whose scale is missing or unusable; `hint` is what to try."""
     wrong = unsound(values)
     if wrong:
         listed = ", ".join(f"expert {number} {problem}" for number, problem in wrong.items())
-        hint = "a checkpoint calibrated on all experts, or a kernel that reads activations in BF16 (W4A16)"
         raise KernelError(f"{name} of every expert", listed, hint)
 
 

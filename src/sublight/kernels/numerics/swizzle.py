@@ -50,7 +50,7 @@ def unswizzle(swizzled: Tensor, rows: int, scales: int) -> Tensor:
 def to_masked(scales: Tensor) -> Tensor:
     """[l, rows, scales] to the view (32, 4, rm, 4, rk, l) of memory (l, rm, rk, 32, 4, 4)."""
     rows, columns = padded(*scales.shape[-2:])
-    tiles = swizzle(scales).reshape(-1, rows // TILE_ROWS, columns // TILE_SCALES, 32, 4, TILE_SCALES)
+    tiles = swizzle(scales).reshape(scales.shape[0], rows // TILE_ROWS, columns // TILE_SCALES, 32, 4, TILE_SCALES)
     return tiles.permute(3, 4, 1, 5, 2, 0)
 
 
