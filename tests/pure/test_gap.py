@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sublight import records
@@ -12,6 +13,7 @@ from sublight.facts.model import read_model
 from sublight.facts.published import PublishedKernel, published_kernels
 from sublight.facts.workload import Layout, Routing, Speculation, Workload
 from sublight.gap.compare import Gap, compare, measured_from_record, measured_from_text
+from sublight.gap.next_steps import next_steps
 from sublight.gap.same import differences
 from sublight.limits.decode import DecodeLimit, decode_limit
 from sublight.records import Evidence, Figure
@@ -263,6 +265,19 @@ def test_sizes_of_the_next_steps(campaign: Gap) -> None:
     b200 = compare(limit("b200"), given(0.05), "50ms")
     bandwidth = next(s for s in b200.steps if s.id == "bandwidth")
     assert bandwidth.explains_high_s == pytest.approx(b200.limit.totals.memory_s * (7700 / 6837 - 1))
+
+
+def test_kernels_are_timed_by_the_benchmark_that_has_them(campaign: Gap) -> None:
+    assert {s.id: s for s in campaign.steps}["kernels"].command == "sublight bench kernels MODEL --tp 8"
+    experts = limit("h200", layout=Layout(tp=8, ep=4))
+    cut = limit("h200", layout=Layout(tp=8, dp=2), batch=4)
+    dense = msgspec.structs.replace(cut, rows=tuple(r for r in cut.rows if not r.id.startswith("moe.")))
+    for floor, wanted in (
+        (experts, "kernels MODEL --tp 8 --ep 4"),
+        (dense, "ops MODEL --tp 8 --dp 2 --batch 4 --context 1024"),
+    ):
+        steps = {s.id: s for s in next_steps(floor, 1.0, 0.1, "test")}
+        assert steps["kernels"].command == f"sublight bench {wanted}"
 
 
 def test_no_step_explains_more_than_the_gap_and_trifles_are_left_out(floor: DecodeLimit) -> None:

@@ -53,13 +53,22 @@ def next_steps(limit: DecodeLimit, measured_s: float, kernels_s: float | None, k
                 explains_low_s=min(gap, kernels_s),
                 explains_high_s=min(gap, kernels_s),
                 why=f"kernels measured elsewhere take {significant(kernels_s * 1e3)} ms more than their rows' floor",
-                command="",
+                command=_bench(limit),
                 evidence=Evidence.PUBLISHED,
                 source=kernels_source,
             )
         )
     worth = [s for s in steps if s.explains_high_s > 0.002 * measured_s]
     return sorted(worth, key=lambda s: (-s.explains_high_s, -s.explains_low_s))
+
+
+def _bench(limit: DecodeLimit) -> str:
+    """The benchmark that these kernels are timed by: experts where there are some, the other rows of a dense model."""
+    work, layout = limit.workload, limit.workload.layout
+    if any(row.id == "moe.experts" for row in limit.rows):
+        return f"sublight bench kernels MODEL --tp {layout.tp}" + (f" --ep {layout.ep}" if layout.ep > 1 else "")
+    groups = f" --dp {layout.dp}" if layout.dp > 1 else ""
+    return f"sublight bench ops MODEL --tp {layout.tp}{groups} --batch {work.batch} --context {work.context}"
 
 
 def _trace(gap: float) -> NextStep:
