@@ -7,7 +7,7 @@ SublightError                    one clear sentence each for: what was asked, wh
 │   └── ConfigError              a model configuration that lacks, contradicts, or garbles a field
 ├── HostError                    a machine that could not be asked: no such host, refused, no answer, key or login
 ├── KernelError                  a problem or a tensor that no kernel here can take; the dimension is named
-├── BenchError                   a measurement that this machine cannot make: no GPU, a clock or a library that is not here
+├── BenchError                   a measurement that this machine cannot make: no GPU, no such clock or library
 └── RecordError                  a saved record that is not one, or is newer than this program
 
 The command line prints the three sentences and leaves with the class's `exit_code`; nothing else maps errors to codes.
