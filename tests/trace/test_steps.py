@@ -146,6 +146,67 @@ def test_a_prompt_between_replays_is_a_step_of_its_own() -> None:
     assert found.steps[found.median or 0].phase is Phase.DECODE
 
 
+def served(
+    order: str, pauses: list[int], *, prepared: tuple[str, ...] = (TO_DEVICE, "Memset"), nodes: int = 4
+) -> Small:
+    """Each step copies in and clears, 100 ns after the last; then a graph (g) or its kernels (e), sampling, a copy out.
+
+    Args:
+        order: of the steps.
+        pauses: of the host before the kernels that it launches one by one.
+        prepared: what comes before these; before a replay it is a copy and a memset.
+        nodes: of the graph.
+    """
+    small, now = Small(), 1000
+    for sort in order:
+        for name in (TO_DEVICE, "Memset") if sort == "g" else prepared:
+            now = small.launched(now, 10, name) + 10
+        if sort == "g":
+            now = small.graph(now, [(20 * at, 20, f"kernel {at}") for at in range(nodes)])
+        else:
+            for at, pause in enumerate(pauses):
+                now = small.launched(now + pause, 20, f"kernel {at}")
+        now = small.launched(small.launched(now + 10, 20, "sample") + 10, 10, TO_HOST) + 100
+    return small
+
+
+@pytest.mark.parametrize("longest", range(6))
+def test_a_pass_begins_after_the_preparations_that_a_replay_has(longest: int) -> None:
+    """Wherever in it the host pauses longest; and the one at the end of the trace ends the step before."""
+    pauses = [70 if at == longest else 60 for at in range(8)]
+    found = find_steps(served("ggegge", pauses, nodes=8).trace())
+    assert found.evidence[0] == "4 graph replays of 8 events, and 2 passes without a graph"
+    assert [one.replayed for one in found.steps] == [True, True, False, True, True]
+    assert {one.kernels for one in found.steps} == {9}
+    assert [one.last - one.first for one in found.steps] == [12] * 5
+    # Begun at 1040: 160 of graph, 50 of sampling and copying out, 100 of pause, 40 of preparations.
+    starts = [1040, 1390, 1740 + 60 + 10 * (longest == 0)]
+    assert [one.start_ns for one in found.steps[:3]] == starts
+
+
+def test_a_pass_with_other_preparations_begins_after_the_longest_pause_near_them() -> None:
+    """Not after the long one in its middle, which is far behind where preparations end."""
+    pauses = [50, 5, 5, 5, 5, 5, 5, 5, 900, 5, 5, 5]
+    found = find_steps(served("gggegg", pauses, prepared=("Memset", TO_DEVICE, "mask"), nodes=12).trace())
+    assert [one.kernels for one in found.steps] == [13, 13, 14, 13, 13]
+    assert [one.replayed for one in found.steps] == [True, True, True, False, True]
+
+
+def test_a_short_pass_among_long_graphs_is_a_step() -> None:
+    """Ten kernels beside graphs of sixty: no pass by its length, but it has the copies of one."""
+    found = find_steps(served("gggegge", [5] * 10, nodes=60).trace())
+    assert [one.kernels for one in found.steps] == [61, 61, 61, 11, 61, 61]
+
+
+def test_of_an_even_number_of_steps_the_shorter_middle_one_is_the_median() -> None:
+    small = Small()
+    for start in (0, 500, 1003, 1504, 2006):  # steps of 500, 503, 501, 502
+        step(small, start)
+    found = find_steps(small.trace())
+    assert found.wall_ns is not None
+    assert (found.median, found.wall_ns.count, found.wall_ns.median) == (2, 4, 501)
+
+
 def test_another_graph_is_flagged_and_left_out_of_the_median() -> None:
     small = Small()
     start = 0

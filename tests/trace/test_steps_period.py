@@ -50,6 +50,17 @@ def test_a_trace_that_begins_and_ends_within_steps() -> None:
     assert [(one.first, one.last) for one in found.dropped] == [(0, 23), (182, 215)]
 
 
+def test_a_first_step_that_lacks_some_of_its_events_is_no_whole_one() -> None:
+    """53 events a step, 49 before the first boundary: what begins like a step is a part of one."""
+    small, start = Small(), 0
+    for _ in range(5):
+        start = forward(small, start) + 200
+    del small.gpu[20:24]
+    found = find_steps(small.trace())
+    assert [(one.start_ns, one.wall_ns) for one in found.steps] == [(n * 2850, 2850) for n in range(1, 4)]
+    assert found.dropped[0].why == "49 GPU events before the first whole step"
+
+
 def test_without_calls_the_idle_time_of_the_device_tells_where_a_step_begins() -> None:
     small, start = Small(), 0
     for _ in range(5):

@@ -152,6 +152,15 @@ def test_annotations_confirm_a_phase_and_never_decide_it(name: str, evidence: st
     assert found.evidence[-1] == evidence
 
 
+def test_an_annotation_that_has_ended_says_nothing_of_the_next_step() -> None:
+    """Each step is named a little after it begins; just before, one of a prompt has ended that ran no kernels."""
+    small = eager(*"dddddd")
+    for number in range(6):
+        small.mark(880 + 850 * number - 60, 70, "step[EXTEND bs=1]")
+        small.mark(880 + 850 * number + 40, 700, "step[DECODE bs=1]")
+    assert find_steps(small.trace()).evidence[-1] == "annotations name the same phase for 5 of 5 steps"
+
+
 def test_marks_of_the_gpu_are_compared_with_the_starts() -> None:
     small = eager(*"dddddd")
     small.calls.clear()

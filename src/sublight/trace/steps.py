@@ -10,7 +10,8 @@ Where a step begins:
 - A CUDA graph that makes up most of a step begins it, with its own first node: nothing else stays in its place when a
   scheduler prepares the next step on another stream while the graph still runs. What follows the graph (sampling,
   copies, the inputs of the next replay) belongs to the step before. A pass without a graph among such steps begins
-  after the longest pause in the stretch between two replays where preparations lie.
+  after the same preparations as a replay, or else after the longest pause in the stretch where they lie; where nothing
+  marks it, with the graph's own kernels, launched one by one in the order that they have there.
 - Otherwise a step begins where the host, in the median over all steps, pauses longest before it launches the next
   kernel; where no launch calls are known, where the device is idle longest.
 """
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sublight.trace.events import Spans, Trace
-from sublight.trace.passes import with_passes
+from sublight.trace.passes import one_by_one, with_passes
 from sublight.trace.period import Period, Units, beginnings, by_pauses, find_periods, units_of
 from sublight.trace.phases import Phase, features, flags, phases
 from sublight.trace.timeline import Integers, Timeline, call_times
@@ -163,6 +164,8 @@ def _cut(line: Timeline) -> tuple[Integers, str, tuple[str, ...]]:
     if period is not None and (begin := _graph_starts(units, period)) is not None:
         whole = line.graphs > 0
         return at[begin], "whole CUDA graphs" if whole else "CUDA graph replays", (_counted(units, begin, whole=whole),)
+    if period is not None and not units.crosses.any() and (begin := one_by_one(line, units, at)) is not None:
+        return at[begin], "CUDA graph replays", (_counted(units, begin),)
     repeats = inner if period is None else period
     if repeats is not None and (period is None or not units.crosses.any()) and (begin := by_pauses(units)) is not None:
         begin = _with_first(units, begin, repeats.size)
@@ -202,14 +205,37 @@ def _graph_starts(units: Units, period: Period) -> Integers | None:
     main = np.flatnonzero(2 * main_size >= np.median(largest[carried]))
     before = np.searchsorted(main, period.at)
     usual = np.flatnonzero(carried & (np.diff(before) > 0))
-    # A pass without a graph begins about where preparations lie otherwise.
-    reach = 2 + int(1.5 * np.median(main[before[usual]] - period.at[usual]))
+    graph = main[before[usual]]
+    prepared = Counter(
+        tuple(units.token[low:high].tolist()) for low, high in zip(period.at[usual], graph, strict=True)
+    ).most_common(1)[0][0]
+    reach = 2 + int(1.5 * np.median(graph - period.at[usual]))
     eager = np.median(period.sizes[usual] - largest[usual])
     begin = main.tolist()
-    for place in np.flatnonzero((np.diff(before) == 0) & (period.sizes > 2 * eager + 2)).tolist():
-        low, high = int(period.at[place]) + 1, int(period.at[place + 1])
-        begin.append(low + int(np.argmax(units.pause[low : min(low + reach, high)])))
+    # The last place ends no period, but a pass may begin there all the same.
+    events = np.append(0, np.cumsum(units.size))
+    before, ends = np.append(before, len(main)), np.append(period.at, len(units))
+    sizes = np.diff(events[ends])
+    for place in np.flatnonzero((np.diff(before) == 0) & (sizes > 2 * eager + 2)).tolist():
+        begin.append(_after_preparations(units, prepared, int(ends[place]), int(ends[place + 1]), reach))
     return with_passes(units, np.unique(np.array(begin, np.int64)))
+
+
+def _after_preparations(units: Units, prepared: tuple[int, ...], low: int, high: int, reach: int) -> int:
+    """Where a pass without a graph begins in a stretch: behind all that otherwise comes before a replay, in its order.
+
+    Where it is not prepared alike, after the longest pause about where preparations lie.
+    """
+    place, stop = low, min(low + 1 + reach, high)
+    for token in prepared:
+        there = np.flatnonzero(units.token[place:stop] == token)
+        if not len(there):
+            break
+        place += int(there[0]) + 1
+    else:
+        if low < place < high:
+            return place
+    return low + 1 + int(np.argmax(units.pause[low + 1 : stop]))
 
 
 def _with_first(units: Units, begin: Integers, size: float) -> Integers:
