@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sublight.audit.capable import capable
@@ -220,3 +221,26 @@ def test_a_default_tile_too_large_for_the_card(tmp_path: Path, limit: int, count
         assert "can have 101,376" in finding.text
         assert "num_stages=3 takes 98,304" in finding.text
         assert finding.proofs[0].where == "eng.py:4"
+
+
+def test_a_list_that_leaves_the_card_out_is_no_refusal(folder: Path) -> None:
+    """Nothing enforces it: what is known is the claim and its line, and that code for the card can be built here."""
+    tools = toolchain(nvcc("13.0.88", "100", "120"))
+    where = installation([distribution("flashinfer-python", "1")], {"flashinfer": ["flashinfer-python"]}, tools)
+    listed = msgspec.structs.replace(gate(Answer.FAIL, "@supported([100, 103])", "10.0", "10.3"), claim=True)
+    step = answered(scene(where, folder), "flashinfer.cutlass_moe", gates=(listed,))
+    assert step.answer is Answer.NOT_KNOWN
+    assert step.why.startswith(
+        f"its list does not name sm_120: {listed.proof.text} (kernels/gate.py:1), and nothing on"
+    )
+    assert "refuses" not in step.why.partition("and nothing on the way enforces that")[2]
+    assert step.proofs[-1] == listed.proof
+
+
+def test_the_proof_that_stands_last_is_the_line_that_refuses(folder: Path) -> None:
+    tools = toolchain(nvcc("13.0.88", "100", "120"))
+    where = installation([distribution("flashinfer-python", "1")], {"flashinfer": ["flashinfer-python"]}, tools)
+    refusal = gate(Answer.FAIL, "assert sm in (100, 103)", "10.0", "10.3")
+    step = answered(scene(where, folder), "flashinfer.cutlass_moe", gates=(refusal,))
+    assert step.answer is Answer.FAIL
+    assert step.proofs[-1] == refusal.proof

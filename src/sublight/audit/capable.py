@@ -5,7 +5,7 @@ passes when no gate refuses and code for the card is there, or can be built on t
 """
 
 from sublight.audit.code import coverage, shown
-from sublight.audit.engines.base import Route
+from sublight.audit.engines.base import Gate, Route
 from sublight.audit.installation import normal
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, unknown
 from sublight.audit.packages import PREBUILT, builder, calls_compiled
@@ -82,34 +82,64 @@ def code_set(scene: Scene, top: str, route: Route) -> CodeSet:
 
 
 def _step(scene: Scene, route: Route, sets: tuple[CodeSet, ...]) -> Step:
+    """The answer. Of its proofs the last one is the line that the sentence is about."""
     sm = scene.target.sm
-    proofs = [gate.proof for gate in route.gates] + [proof for found in sets for proof in _proofs(found, sm)]
-    refusing = [gate for gate in route.gates if gate.answer is Answer.FAIL]
-    lacking = [problem for found in sets if (problem := _problem(scene, found))]
+    refusing = [gate for gate in route.gates if gate.answer is Answer.FAIL and not gate.claim]
+    lacking = {found.package: problem for found in sets if (problem := _problem(scene, found))}
     if refusing:
         listed = "; ".join(f"{gate.text} ({gate.proof.where})" for gate in refusing)
-        beside = f"; {lacking[0][0]}" if lacking else ""
-        return failed(
-            Rung.CAPABLE, f"the code refuses {sm}: {listed}{beside}", *proofs, hint=_other_card(refusing[0].targets)
-        )
+        beside = f"; {next(iter(lacking.values()))[0]}" if lacking else ""
+        proofs = _ordered(route, sets, sm, [gate.proof for gate in reversed(refusing)])
+        hint = _other_card(refusing[0].targets)
+        return failed(Rung.CAPABLE, f"the code refuses {sm}: {listed}{beside}", *proofs, hint=hint)
+    unnamed = [gate for gate in route.gates if gate.answer is Answer.FAIL]
     if lacking:
         claims = any(gate.answer is Answer.PASS for gate in route.gates)
-        before = f"claimed, not proven on {sm}: gates let it through, but " if claims else ""
-        why = before + "; ".join(text for text, _ in lacking)
-        return failed(Rung.CAPABLE, why, *proofs, hint="; ".join(dict.fromkeys(hint for _, hint in lacking)))
+        before = f"claimed, not proven on {sm}: gates let it through, but " if claims and not unnamed else ""
+        after = f"; and {_unnamed(unnamed, sm)}" if unnamed else ""
+        about = [proof for found in sets if found.package in lacking for proof in _proofs(found, sm)]
+        why = before + "; ".join(text for text, _ in lacking.values()) + after
+        hint = "; ".join(dict.fromkeys(hint for _, hint in lacking.values()))
+        return failed(Rung.CAPABLE, why, *_ordered(route, sets, sm, about), hint=hint)
+    return _without_refusal(scene, route, sets, unnamed)
+
+
+def _without_refusal(scene: Scene, route: Route, sets: tuple[CodeSet, ...], unnamed: list[Gate]) -> Step:
+    """Nothing says no: passed where code for the card is there or can be built, and no list leaves the card out."""
+    sm = scene.target.sm
+    good = [text for found in sets if (text := _support(found, sm))]
+    waiting = [b.why for s in sets if (b := s.build) is not None and _waits(s)]
+    if unnamed:
+        there = "; ".join(good or waiting) or f"no shipped code and no build for {sm} was found either"
+        proofs = _ordered(route, sets, sm, [gate.proof for gate in reversed(unnamed)])
+        why = f"{_unnamed(unnamed, sm)}, and nothing on the way enforces that; {there}"
+        return unknown(
+            Rung.CAPABLE, why, *proofs, hint=f"a small call on the card, or {_other_card(unnamed[0].targets)}"
+        )
     open_gates = [gate for gate in route.gates if gate.answer is Answer.NOT_KNOWN]
     if open_gates and not _listed(scene, route):
+        proofs = _ordered(route, sets, sm, [open_gates[0].proof])
         return unknown(Rung.CAPABLE, f"this gate could not be decided: {open_gates[0].text}", *proofs)
-    waiting = [b.why for s in sets if (b := s.build) is not None and _waits(s)]
-    good = [text for found in sets if (text := _support(found, sm))]
+    proofs = _ordered(route, sets, sm, [proof for found in sets if _waits(found) for proof in _proofs(found, sm)])
     if good and not waiting:
-        return Step(Rung.CAPABLE, Answer.PASS, "; ".join(good), tuple(proofs), _switch(scene, sets))
+        return Step(Rung.CAPABLE, Answer.PASS, "; ".join(good), proofs, _switch(scene, sets))
     if waiting:
         return unknown(Rung.CAPABLE, waiting[0], *proofs, hint="a small call on the card")
     if route.gates:
         why = f"gates let {sm} through, which is a claim; no shipped code or compiler was found to hold it against"
-        return unknown(Rung.CAPABLE, why, *proofs)
+        return unknown(Rung.CAPABLE, why, *_ordered(route, sets, sm, [gate.proof for gate in route.gates]))
     return unknown(Rung.CAPABLE, "neither a gate nor shipped code was found on the way to the kernel", *proofs)
+
+
+def _ordered(route: Route, sets: tuple[CodeSet, ...], sm: str, about: list[Proof]) -> tuple[Proof, ...]:
+    """Every proof once: gates, then code; those that the answer is about last."""
+    every = [gate.proof for gate in route.gates] + [proof for found in sets for proof in _proofs(found, sm)]
+    return tuple(dict.fromkeys([proof for proof in every if proof not in about] + about))
+
+
+def _unnamed(gates: list[Gate], sm: str) -> str:
+    """Lists that leave a card out and refuse nobody."""
+    return f"its list does not name {sm}: " + "; ".join(f"{gate.proof.text} ({gate.proof.where})" for gate in gates)
 
 
 def _listed(scene: Scene, route: Route) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from sublight.audit.source.outline import outline
 from sublight.audit.source.tree import Module, Sources
 
 _BUILDERS = {"cutlass": "cutlass-dsl", "triton": "triton", "tilelang": "nvcc"}
@@ -30,7 +31,9 @@ def builder(sources: Sources, dotted: str) -> str:
     module = _module_of(sources, dotted)
     if module is None:
         return ""
-    found = [_builder_of(module, node) for node in module.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    found = [
+        _builder_of(module, node) for node in outline(module).body if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     return next((kind for kind in ("cutlass-dsl", "nvcc", "triton") if kind in found), "")
 
 
@@ -53,7 +56,7 @@ def calls_compiled(sources: Sources, dotted: str) -> bool:
 def _imported_modules(sources: Sources, module: Module) -> Iterator[str]:
     """Names that may be modules of the same package, bound whole at the top of this one."""
     package = module.name.partition(".")[0]
-    for node in module.tree.body:
+    for node in outline(module).body:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -97,6 +97,15 @@ class DoorReader:
 AnyReader = DiskReader | DoorReader
 
 
+class Used(msgspec.Struct, frozen=True):
+    """What was read: files, folders, names of modules, and those that this Python cannot parse with the reason."""
+
+    files: set[str]
+    folders: set[str]
+    modules: set[str]
+    unparsed: set[str]
+
+
 class WatchedSources(Sources):
     """Sources that also tell what was read of them."""
 
@@ -104,6 +113,17 @@ class WatchedSources(Sources):
 
     def __init__(self, reader: AnyReader, roots: Mapping[str, str]) -> None:
         super().__init__(reader, roots)
+        self._elsewhere = Used(set(), set(), set(), set())
+
+    def what_was_used(self) -> Used:
+        """Everything, for whoever goes on with other sources of the same files."""
+        return Used(self.reader.files, self.reader.folders, set(self.loaded()), set(self.unparsed()))
+
+    def was_used(self, elsewhere: Used) -> None:
+        """What was read of the same files in another process counts as read here."""
+        self.reader.files |= elsewhere.files
+        self.reader.folders |= elsewhere.folders
+        self._elsewhere = elsewhere
 
     def used(self) -> set[str]:
         """Files and folders that answers were read from, or looked for in vain."""
@@ -111,11 +131,13 @@ class WatchedSources(Sources):
 
     def loaded(self) -> list[str]:
         """Names of the modules that were read."""
-        return sorted(name for name, module in self._modules.items() if module is not None)
+        own = {name for name, module in self._modules.items() if module is not None}
+        return sorted(own | self._elsewhere.modules)
 
     def unparsed(self) -> tuple[str, ...]:
         """Source files that this Python cannot parse, and why."""
-        return tuple(sorted(module.error for module in self._modules.values() if module is not None and module.error))
+        own = {module.error for module in self._modules.values() if module is not None and module.error}
+        return tuple(sorted(own | self._elsewhere.unparsed))
 
 
 def reader(door: Door) -> AnyReader:

@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sublight.audit.beside import beside
 from sublight.audit.engines.base import Declaration, Engine, Gate, Pin, Route
 from sublight.audit.guarded import Together, guards
 from sublight.audit.importable import needs_of
 from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer
-from sublight.audit.reading import WatchedSources
+from sublight.audit.reading import DiskReader, Used, WatchedSources
 from sublight.audit.source.tree import Sources
 from sublight.audit.target import Target
 
@@ -90,30 +91,80 @@ def read(
     engine: Engine, sources: WatchedSources, target: Target, areas: tuple[str, ...], told: Mapping[str, Any] = {}
 ) -> Answers:
     """Everything an engine answers for a target. `told`: as `as_it_is` makes it."""
-    backends: list[Answered] = []
-    autos: dict[str, Route] = {}
+    declared: dict[str, tuple[Declaration, ...]] = {}
     not_read: dict[str, str] = {}
     for area in areas:
         try:
-            declared = engine.declared(sources, area)
+            declared[area] = engine.declared(sources, area)
         except Exception as error:
             not_read[area] = _failed(error)
             continue
-        if not declared:
+        if not declared[area]:
             not_read[area] = "this version declares its backends in a way that was not recognised"
-        backends += [_answered(engine, sources, item, target, told) for item in declared]
-        autos[area] = _route(partial(engine.auto, sources, area, target, **told))
+    parts = _parts(engine, sources, target, declared, told)
+    backends = [answered for area in declared for answered in parts[area].backends]
     symbols = [need.symbol for answered in backends for need in answered.route.needs]
     modules = [module_of(sources, need.where) for answered in backends for need in answered.route.needs]
     return Answers(
         backends=tuple(backends),
         guards=_or(lambda: guards(sources, filter(None, modules), symbols), ()),
-        autos=autos,
+        autos={area: parts[area].auto for area in declared},
         pins=_or(lambda: engine.pins(sources), ()),
         variables=_or(lambda: engine.known_variables(sources), None),
         not_read=not_read,
         unparsed=sources.unparsed(),
     )
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """The answers of one area."""
+
+    backends: tuple[Answered, ...]
+    auto: Route
+
+
+class _Apart(msgspec.Struct, frozen=True):
+    """Areas that were read in another process, and what was used for them there."""
+
+    parts: dict[str, _Part]
+    used: Used
+
+
+def _parts(
+    engine: Engine,
+    sources: WatchedSources,
+    target: Target,
+    declared: Mapping[str, tuple[Declaration, ...]],
+    told: Mapping[str, Any],
+) -> dict[str, _Part]:
+    """Every area. Where there are several of files of this machine, about half of them in a second process."""
+
+    def part(area: str) -> _Part:
+        backends = tuple(_answered(engine, sources, item, target, told) for item in declared[area])
+        return _Part(backends, _route(partial(engine.auto, sources, area, target, **told)))
+
+    def apart() -> _Apart:
+        return _Apart({area: part(area) for area in there}, sources.what_was_used())
+
+    here, there = _halves({area: len(found) for area, found in declared.items()})
+    if not there or not isinstance(sources.reader, DiskReader):
+        return {area: part(area) for area in declared}
+    with beside(apart, _Apart) as wait:
+        found = {area: part(area) for area in here}
+        other = wait()
+    sources.was_used(other.used)
+    return found | other.parts
+
+
+def _halves(sizes: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Two lists of areas with about as many backends, the first one's no fewer."""
+    halves: tuple[list[str], list[str]] = ([], [])
+    totals = [0, 0]
+    for area in sorted(sizes, key=lambda area: -sizes[area]):
+        less = 0 if totals[0] <= totals[1] else 1
+        halves[less].append(area)
+        totals[less] += sizes[area]
+    return halves if totals[0] >= totals[1] else (halves[1], halves[0])
 
 
 def _answered(

@@ -57,12 +57,14 @@ class Gate(msgspec.Struct, frozen=True):
         text: the condition as it stands there.
         proof: where.
         targets: the capabilities it lists, where it is a list ("10.0", "10.3").
+        claim: whether the list is only that: it refuses nobody whom it does not name.
     """
 
     answer: Answer
     text: str
     proof: Proof
     targets: tuple[str, ...] = ()
+    claim: bool = False
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from sublight.audit.source.arithmetic import UNKNOWN, Asked, value_of
-from sublight.audit.source.outline import bindings
+from sublight.audit.source.outline import bindings, definition
 from sublight.audit.source.symbols import resolve
 from sublight.audit.source.tree import Module, Sources
 
@@ -246,10 +246,7 @@ class Walk:
 
     def full(self, module: Module, name: str) -> ast.AST:
         """The definition with its body."""
-        for node in module.tree.body:
-            if getattr(node, "name", "") == name:
-                return node
-        return ast.Pass()
+        return definition(module, name) or ast.Pass()
 
     def other(self, node: ast.expr, scope: Scope) -> Any:
         """Attributes and calls."""

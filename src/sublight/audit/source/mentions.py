@@ -8,6 +8,7 @@ import ast
 import re
 from functools import lru_cache
 
+from sublight.audit.source.outline import outline, whole
 from sublight.audit.source.tree import Module, Sources
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -50,11 +51,17 @@ class Mentions:
         return False
 
 
+def named_in(module: Module, function: str, word: str) -> bool:
+    """Whether the text of a function (dotted) has a name in it itself."""
+    text, _ = _functions(module).get(function.rpartition(".")[2], ("", frozenset()))
+    return word in text
+
+
 @lru_cache(maxsize=512)
 def _functions(module: Module) -> dict[str, tuple[str, frozenset[str]]]:
     """Bare name -> text and the words in it, of every function and method; those of one name together."""
     found: dict[str, tuple[str, frozenset[str]]] = {}
-    todo: list[ast.stmt] = list(module.tree.body)
+    todo: list[ast.stmt] = [node for at in range(len(outline(module).body)) if (node := whole(module, at)) is not None]
     while todo:
         node = todo.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

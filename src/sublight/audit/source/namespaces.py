@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from sublight.audit.source.journal import Journal
 from sublight.audit.source.machine import Machine, Raising
+from sublight.audit.source.outline import outline, whole
 from sublight.audit.source.reached import imported
 from sublight.audit.source.tree import Module
 from sublight.audit.source.values import MISSING, External, Function, Lazy, Namespace, Unknown, Value
@@ -55,7 +56,7 @@ def lookup(machine: Machine, namespace: Namespace, name: str) -> Value:
 
 def _in_order(machine: Machine, namespace: Namespace, at: int) -> None:
     """Runs a statement. One that sets an attribute comes after everything that stands before it, as in the program."""
-    node = namespace.module.tree.body[at]
+    node = outline(namespace.module).body[at]
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
         namespace.done.add(at)
         for before in range(at):
@@ -110,7 +111,7 @@ def _starred(machine: Machine, namespace: Namespace, name: str) -> Value:
     if name.startswith("_"):
         return MISSING
     for at in index(machine, namespace).get("*", ()):
-        node = namespace.module.tree.body[at]
+        node = outline(namespace.module).body[at]
         if isinstance(node, ast.ImportFrom):
             origin = machine.sources.absolute(namespace.module, node.module, node.level)
             other = space(machine, origin)
@@ -125,12 +126,17 @@ def _starred(machine: Machine, namespace: Namespace, name: str) -> Value:
 def run_top(machine: Machine, namespace: Namespace, at: int) -> None:
     """Runs one top-level statement, apart from whatever is going on."""
     namespace.done.add(at)
+    module = namespace.module
+    node = whole(module, at)
+    if node is None:
+        machine.note("not followed", module, outline(module).body[at], module.name, value=module.error)
+        return
     namespace.running.append(at)
     kept = machine.journal, machine.conditions, machine.pending, machine.active, machine.tries, machine.handled
     machine.journal, machine.conditions, machine.pending = Journal(machine.returns), [], []
     machine.active, machine.tries, machine.handled = [], [], []
     try:
-        machine.block([namespace.module.tree.body[at]], namespace.scope)
+        machine.block([node], namespace.scope)
     except Raising:
         pass  # the event says it; what the statement would have bound stays missing
     finally:
@@ -163,7 +169,7 @@ def _run_registering(machine: Machine, namespace: Namespace | None, registers: f
     if namespace is None:
         return
     namespace.loads = True
-    for at, node in enumerate(namespace.module.tree.body):
+    for at, node in enumerate(outline(namespace.module).body):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and at not in namespace.done:
             names = {last_name(decorator) for decorator in node.decorator_list}
             if names & registers:
@@ -182,7 +188,7 @@ def index(machine: Machine, namespace: Namespace) -> dict[str, list[int]]:
     found = _INDEXES.get(module)
     if found is None:
         found = {}
-        for at, node in enumerate(module.tree.body):
+        for at, node in enumerate(outline(module).body):
             for name in dict.fromkeys(bound(node)):
                 found.setdefault(name, []).append(at)
         _INDEXES[module] = found

@@ -19,6 +19,10 @@ _BLOCK = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)[^\n]*\n(?:[ \t)\]
 
 _outlines: "WeakKeyDictionary[Module, ast.Module]" = WeakKeyDictionary()
 _bindings: "WeakKeyDictionary[Module, dict[str, list[Binding]]]" = WeakKeyDictionary()
+_spans: "WeakKeyDictionary[Module, dict[int, tuple[int, int]]]" = WeakKeyDictionary()  # line of a block -> its text
+_wholes: "WeakKeyDictionary[Module, dict[int, ast.stmt | None]]" = WeakKeyDictionary()
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -53,13 +57,66 @@ def _emptied(match: re.Match[str]) -> str:
 def outline(module: Module) -> ast.Module:
     """The statements of the module level. Where a file does not lend itself to shortening it is the full tree."""
     if module not in _outlines:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                _outlines[module] = ast.parse(_BLOCK.sub(_emptied, module.text))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            _outlines[module] = module.tree
+        _outlines[module] = _shortened(module) or module.tree
     return _outlines[module]
+
+
+def _shortened(module: Module) -> ast.Module | None:
+    """None where a block is no definition: the text of one inside a string, or one that does not end where it seems."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = ast.parse(_BLOCK.sub(_emptied, module.text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    starts = {node.lineno for node in found.body if isinstance(node, Definition)}
+    line, at = 1, 0
+    for block in _BLOCK.finditer(module.text):
+        line, at = line + module.text.count("\n", at, block.start()), block.start()
+        if line not in starts:
+            return None
+        _spans.setdefault(module, {})[line] = block.span()
+    return found
+
+
+def whole(module: Module, at: int) -> ast.stmt | None:
+    """The statement at a place of the module level, with its body; parsed alone where the file was not parsed yet.
+
+    None when its body cannot be parsed by this Python; the module then has the error.
+    """
+    node = outline(module).body[at]
+    span = _spans.get(module, {}).get(node.lineno) if isinstance(node, Definition) else None
+    if span is None or outline(module) is module.__dict__.get("tree"):
+        return node
+    known = _wholes.setdefault(module, {})
+    if at not in known:
+        known[at] = _alone(module, node, span) if "tree" not in module.__dict__ else None
+        known[at] = known[at] or next(iter(module.tree.body[at : at + 1]), None)
+    return known[at]
+
+
+def _alone(module: Module, node: ast.stmt, span: tuple[int, int]) -> ast.stmt | None:
+    """One definition with its decorators, on the lines where it stands."""
+    first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+    start = span[0]
+    for _ in range(node.lineno - first):
+        start = module.text.rfind("\n", 0, start - 1) + 1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = ast.parse("\n" * (first - 1) + module.text[start : span[1]]).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return found[0] if len(found) == 1 and getattr(found[0], "name", "") == getattr(node, "name", None) else None
+
+
+def definition(module: Module, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | None:
+    """The first function or class of the module level that has this name, with its body."""
+    for at, node in enumerate(outline(module).body):
+        if isinstance(node, Definition) and node.name == name:
+            found = whole(module, at)
+            return found if isinstance(found, Definition) else None
+    return None
 
 
 def swallows_import_error(expression: ast.expr | None) -> bool:

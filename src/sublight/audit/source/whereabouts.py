@@ -6,6 +6,7 @@ definitions of the last name anywhere in the package, found in the bytes before 
 
 import difflib
 import re
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -19,6 +20,7 @@ _LARGEST_BYTES = 4_000_000  # files beyond this are generated tables
 _DEEPEST = 8
 _ENOUGH = 6  # definitions named
 _MODULES = 2  # modules named
+_bytes: "WeakKeyDictionary[Sources, dict[str, bytes | None]]" = WeakKeyDictionary()  # all names are looked for in them
 _HELPER = re.compile(r"(is|has|get|make|create|convert|require|torch_to)_")
 
 
@@ -74,12 +76,13 @@ def _definitions(sources: Sources, modules: list[str], name: str) -> list[Place]
 
 def read(sources: Sources, dotted: str) -> bytes | None:
     """The bytes of a module; None when there is none, or it is too large to be worth it."""
-    root, relative = sources.roots[dotted.partition(".")[0]], dotted.replace(".", "/")
-    for shown in (f"{relative}.py", f"{relative}/__init__.py"):
-        data = sources.reader.read(f"{root}/{shown}")
-        if data is not None:
-            return data if len(data) <= _LARGEST_BYTES else None
-    return None
+    known = _bytes.setdefault(sources, {})
+    if dotted not in known:
+        root, relative = sources.roots[dotted.partition(".")[0]], dotted.replace(".", "/")
+        found = (sources.reader.read(f"{root}/{shown}") for shown in (f"{relative}.py", f"{relative}/__init__.py"))
+        data = next((data for data in found if data is not None), b"")
+        known[dotted] = data if 0 < len(data) <= _LARGEST_BYTES else None
+    return known[dotted]
 
 
 def _exports(sources: Sources, dotted: str) -> list[Place]:

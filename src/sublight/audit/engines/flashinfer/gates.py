@@ -13,6 +13,7 @@ import msgspec
 
 from sublight.audit.engines.base import Gate
 from sublight.audit.ladder import Answer, Proof
+from sublight.audit.source import outline
 from sublight.audit.source.arithmetic import Asked
 from sublight.audit.source.cards import CAPABILITIES, Capability, Question, constant, questions
 from sublight.audit.source.outline import bindings
@@ -43,14 +44,8 @@ def definition(sources: Sources, symbol: str) -> Definition | None:
     """What a symbol is defined as; None for what is not found, or is no function or class."""
     found = resolve(sources, symbol)
     module = sources.module(found.home.rpartition(".")[0]) if found.found else None
-    if module is None:
-        return None
-    for node in module.tree.body:
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            continue
-        if node.name == found.home.rpartition(".")[2]:
-            return Definition(module, node)
-    return None
+    node = outline.definition(module, found.home.rpartition(".")[2]) if module is not None else None
+    return Definition(module, node) if module is not None and node is not None else None
 
 
 def _decorators(found: Definition) -> Iterator[ast.Call]:
@@ -78,9 +73,11 @@ def _claims(sources: Sources, found: Definition, here: Capability) -> Iterator[G
         if isinstance(value, Asked) and isinstance(value.value, list | tuple | set):
             cards = sorted({(number // 10, number % 10) for number in value.value if isinstance(number, int)})
             answer = Answer.PASS if here in cards else Answer.FAIL
-            yield Gate(answer, f"{text}: a claim that refuses nobody", Proof("source", where, text), _shown(cards))
+            yield Gate(
+                answer, f"{text}: a claim that refuses nobody", Proof("source", where, text), _shown(cards), True
+            )
         else:
-            yield Gate(Answer.NOT_KNOWN, text, Proof("source", where, text))
+            yield Gate(Answer.NOT_KNOWN, text, Proof("source", where, text), claim=True)
 
 
 def requirements(found: Definition) -> dict[str, str]:
@@ -185,4 +182,4 @@ def gates(sources: Sources, symbol: str, here: Capability, backend: str = "") ->
 def _enforced(claims: Iterable[Gate]) -> Iterator[Gate]:
     """Claims of a checker, which `backend_requirement` holds callers to."""
     for gate in claims:
-        yield msgspec.structs.replace(gate, text=gate.proof.text)
+        yield msgspec.structs.replace(gate, text=gate.proof.text, claim=False)

@@ -153,12 +153,19 @@ def _appended(event: Event) -> str:
     """What the block behind a test adds to a list; the test itself where that is no plain text."""
     if event.module not in _texts:
         _texts[event.module] = {
-            id(node.test): _first_text(node.body) for node in ast.walk(event.module.tree) if isinstance(node, ast.If)
+            _place(node.test): _first_text(node.body)
+            for node in ast.walk(event.module.tree)
+            if isinstance(node, ast.If)
         }
-    return _texts[event.module].get(id(event.node)) or event.text
+    return _texts[event.module].get(_place(event.node)) or event.text
 
 
-_texts: "WeakKeyDictionary[Module, dict[int, str]]" = WeakKeyDictionary()
+_texts: "WeakKeyDictionary[Module, dict[tuple[int, int], str]]" = WeakKeyDictionary()
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    """Line and column: of one and the same text there may be several trees."""
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def _first_text(body: list[ast.stmt]) -> str:
