@@ -22,7 +22,10 @@ PACKAGE = {
     "pack/ops.py": """
         from .impl.kernels import fast
         class Runner:
+            LIMIT: int = 3
             def run(self): ...
+            class Options:
+                depth = 2
         alias = Runner
         """,
     "pack/impl/kernels.py": "def fast(x):\n    return x\n",
@@ -72,7 +75,11 @@ def test_a_chain_of_re_exports(sources: Sources) -> None:
         ("pack.tools", "pack.tools", "module"),
         ("pack.tools.LIMIT", "pack.tools.LIMIT", "value"),
         ("pack.ops.Runner.run", "pack.ops.Runner.run", "function"),
+        ("pack.ops.Runner.LIMIT", "pack.ops.Runner.LIMIT", "value"),
+        ("pack.ops.Runner.Options.depth", "pack.ops.Runner.Options.depth", "value"),
         ("pack.ops.alias", "pack.ops.Runner", "class"),
+        ("pack.impl", "pack.impl", "module"),  # a folder without __init__.py
+        ("pack.impl.kernels", "pack.impl.kernels", "module"),
         ("pack.star", "pack.stars.star", "function"),
         ("pack._hidden", "pack.stars._hidden", "function"),
         ("pack.lazy.fast", "pack.impl.kernels.fast", "function"),
@@ -93,7 +100,9 @@ def test_what_hangs_on_a_guard_is_conditional(sources: Sources) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["pack._private", "pack.nothing", "pack.lazy.other", "pack.tools.helpers"])
+@pytest.mark.parametrize(
+    "name", ["pack._private", "pack.nothing", "pack.lazy.other", "pack.tools.helpers", "pack.impl.nothing"]
+)
 def test_missing(sources: Sources, name: str) -> None:
     answer = resolve(sources, name)
     assert answer.existence is Existence.MISSING
@@ -106,6 +115,8 @@ def test_missing(sources: Sources, name: str) -> None:
         ("pack.open.anything", "pack.open makes names in a __getattr__ that lists none"),
         ("elsewhere.x", "the source of elsewhere is not here"),
         ("pack.ops.Runner.walk", "pack.ops.Runner does not define walk itself"),
+        ("pack.ops.Runner.Options.width", "pack.ops.Runner.Options does not define width itself"),
+        ("pack.ops.Runner.run.deep.er", "pack.ops.Runner.run (pack/ops.py:5) gets its attributes at run time"),
     ],
 )
 def test_what_cannot_be_seen_is_not_known(sources: Sources, name: str, why: str) -> None:
@@ -120,6 +131,54 @@ def test_a_compiled_module(tmp_path: Path) -> None:
     inside = resolve(sources, "pack.sm90.ops.gemm")
     assert inside.existence is Existence.NOT_KNOWN
     assert inside.chain[-1].where == "pack/sm90/ops.abi3.so"
+
+
+def test_a_folder_without_init_is_a_package_unless_a_file_of_the_name_comes_first(tmp_path: Path) -> None:
+    files = {
+        "pack/__init__.py": "",
+        "pack/srt/utils.py": "class Backend: ...\n",
+        "pack/both.py": "x = 1\n",
+        "pack/both/inner.py": "y = 2\n",
+        "pack/built/inner.py": "y = 2\n",
+        "pack/data/table.json": "{}",
+        "pack/deep/kernels/a.py": "from ..b import z\n",
+        "pack/deep/b.py": "z = 1\n",
+    }
+    sources = written(tmp_path, files)
+    (tmp_path / "pack" / "built.abi3.so").write_bytes(b"")
+    found = resolve(sources, "pack.srt.utils.Backend")
+    assert (found.existence, found.home) == (Existence.FOUND, "pack.srt.utils.Backend")
+    folder = resolve(sources, "pack.srt")
+    assert [proof.where for proof in folder.chain] == ["pack/srt/"]
+    missing = resolve(sources, "pack.srt.nothing")
+    assert (missing.existence, missing.why) == (Existence.MISSING, "pack.srt (pack/srt/) has no nothing")
+    assert resolve(sources, "pack.both.y").existence is Existence.MISSING
+    assert resolve(sources, "pack.both.x").found
+    assert resolve(sources, "pack.built").kind == "compiled module"
+    assert resolve(sources, "pack.data").existence is Existence.MISSING
+    assert resolve(sources, "pack.deep.kernels.a.z").home == "pack.deep.b.z"
+
+
+def test_the_last_certain_statement_decides(tmp_path: Path) -> None:
+    files = {"a/__init__.py": "import sys\nx = 1\nif sys:\n    x = 2\nx = 3\nb = 4\n", "a/b.py": "c = 1\n"}
+    sources = written(tmp_path, files)
+    answer = resolve(sources, "a.x")
+    assert (answer.existence, [proof.where for proof in answer.chain]) == (Existence.FOUND, ["a/__init__.py:5"])
+    assert resolve(sources, "a.b").kind == "value"  # the name the package binds, not the file beside it
+    assert resolve(sources, "a.b.c").home == "a.b.c"
+
+
+def test_a_relative_import_is_counted_from_the_package_itself(tmp_path: Path) -> None:
+    files = {"a/__init__.py": "", "a/b/__init__.py": "from .c import x\n", "a/b/c.py": "x = 1\n", "a/c.py": "y = 1\n"}
+    sources = written(tmp_path, files)
+    module, inner = sources.module("a.b"), sources.module("a.b.c")
+    assert module is not None
+    assert inner is not None
+    assert sources.absolute(module, "c", 1) == "a.b.c"
+    assert sources.absolute(inner, "c", 1) == "a.b.c"
+    assert sources.absolute(module, "c", 2) == "a.c"
+    assert sources.absolute(inner, "c", 2) == "a.c"
+    assert sources.absolute(inner, None, 1) == "a.b"
 
 
 def test_imports_in_a_circle(tmp_path: Path) -> None:

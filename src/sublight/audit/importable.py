@@ -129,6 +129,12 @@ def _hint(scene: Surroundings, symbol: str, really: Imported, places: tuple[obje
         return f"install what ships {missing.partition('.')[0]}"
     if really.outcome in ("crash", "hang"):
         return f"{scene.installation.name} -X faulthandler -c 'import {symbol.rpartition('.')[0] or symbol}'"
+    return _with_it(symbol)
+
+
+def _with_it(symbol: str) -> str:
+    if not all(part.isidentifier() for part in symbol.split(".")):
+        return "a dotted name: package.module.name"
     return f"a version of {symbol.partition('.')[0]} that has it"
 
 
@@ -143,7 +149,7 @@ def _by_source(scene: Surroundings, read: Resolution) -> SymbolAnswer:
     """Without an import: a name that the source does not have is missing; one that it has may still fail."""
     if read.existence is Existence.MISSING and not scene.partial:
         instead = whereabouts(scene.sources, read)
-        hint = f"import {instead[0].symbol}" if instead else f"a version of {read.asked.partition('.')[0]} that has it"
+        hint = f"import {instead[0].symbol}" if instead else _with_it(read.asked)
         return SymbolAnswer(
             symbol=read.asked,
             answer=Answer.FAIL,

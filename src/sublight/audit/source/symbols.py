@@ -93,7 +93,8 @@ class _Trail:
     def inside(self, module: Module, rest: list[str], steps: int) -> Resolution:
         """Resolves `rest` in the namespace of `module`."""
         if not rest:
-            self.chain.append(Proof("source", f"{module.shown}:1", f"module {module.name}"))
+            where = module.shown if module.shown.endswith("/") else f"{module.shown}:1"
+            self.chain.append(Proof("source", where, f"module {module.name}"))
             return self.done(Existence.FOUND, f"the module {module.name} is there", home=module.name, kind="module")
         key = (module.name, tuple(rest))
         if key in self.seen or steps > _FURTHEST:
@@ -129,7 +130,7 @@ class _Trail:
         if binding.target:
             return self.walk(".".join([binding.target, *rest[1:]]), steps + 1)
         if isinstance(node, ast.ClassDef):
-            return self.member(module, home, rest, where, steps)
+            return self.member(module, node, home, rest[1:], steps)
         if len(rest) == 1:
             kind = "function" if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else "value"
             alias = _dotted(binding.value)
@@ -139,21 +140,28 @@ class _Trail:
         why = f"{home} ({where}) gets its attributes at run time"
         return self.done(Existence.NOT_KNOWN, why, home=home, prefix=home)
 
-    def member(self, module: Module, home: str, rest: list[str], where: str, steps: int) -> Resolution:
-        if len(rest) == 1:
+    def member(self, module: Module, node: ast.ClassDef, home: str, rest: list[str], steps: int) -> Resolution:
+        """`rest` in the body of a class, nested classes included, then in its bases."""
+        if not rest:
+            where = module.at(node)
             return self.done(Existence.FOUND, f"{home} is defined at {where}", home=home, kind="class")
-        node = next((n for n in ast.walk(module.tree) if isinstance(n, ast.ClassDef) and n.name == rest[0]), None)
-        for item in node.body if node else ():
-            names = [getattr(item, "name", ""), *(getattr(t, "id", "") for t in getattr(item, "targets", ()))]
-            if rest[1] in [*names, getattr(getattr(item, "target", None), "id", "")]:
-                self.chain.append(Proof("source", module.at(item), module.line(item.lineno)))
-                return self.done(Existence.FOUND, f"{home} has {rest[1]}", home=f"{home}.{rest[1]}", kind="function")
-        for base in node.bases if node else ():
+        item = _bound_in(node, rest[0])
+        if item is not None:
+            self.chain.append(Proof("source", module.at(item), module.line(item.lineno)))
+            inner = f"{home}.{rest[0]}"
+            if isinstance(item, ast.ClassDef):
+                return self.member(module, item, inner, rest[1:], steps)
+            if len(rest) > 1:
+                why = f"{inner} ({module.at(item)}) gets its attributes at run time"
+                return self.done(Existence.NOT_KNOWN, why, home=inner, prefix=inner)
+            kind = "function" if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) else "value"
+            return self.done(Existence.FOUND, f"{home} has {rest[0]}", home=inner, kind=kind)
+        for base in node.bases:
             if (name := _dotted(base)) and name.partition(".")[0] in bindings(module):
-                inherited = self.inside(module, [*name.split("."), *rest[1:]], steps + 1)
+                inherited = self.inside(module, [*name.split("."), *rest], steps + 1)
                 if inherited.found:
                     return inherited
-        return self.done(Existence.NOT_KNOWN, f"{home} does not define {rest[1]} itself", home=home, prefix=home)
+        return self.done(Existence.NOT_KNOWN, f"{home} does not define {rest[0]} itself", home=home, prefix=home)
 
     def unbound(self, module: Module, rest: list[str], steps: int) -> Resolution:
         """No statement of the module binds the name: star imports, `__getattr__`, compiled modules, or nothing."""
@@ -219,6 +227,15 @@ def _dotted(node: ast.expr | None) -> str:
     if isinstance(node, ast.Attribute) and (head := _dotted(node.value)):
         return f"{head}.{node.attr}"
     return ""
+
+
+def _bound_in(node: ast.ClassDef, name: str) -> ast.stmt | None:
+    """The statement of a class that binds a name, the last one where there are several."""
+    for item in reversed(node.body):
+        targets = [*getattr(item, "targets", ()), getattr(item, "target", None)]
+        if name in [getattr(item, "name", ""), *(getattr(target, "id", "") for target in targets)]:
+            return item
+    return None
 
 
 def _exported(module: Module | None) -> set[str]:

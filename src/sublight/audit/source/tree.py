@@ -1,5 +1,7 @@
 """Sources: the modules of installed packages by dotted name, read and parsed only when asked for.
 
+A folder without `__init__.py` is a module without statements: Python imports it as a namespace package.
+
 Where the bytes come from (this machine, another one, a snapshot) is the reader's matter. A file that this interpreter
 cannot parse, because its syntax is newer, is a module without a tree and with the reason.
 """
@@ -28,15 +30,16 @@ class Module:
 
     Attributes:
         name: dotted.
-        shown: the path a reader sees, from the package on: "sglang/srt/server_args.py".
-        is_package: whether it is an `__init__.py`.
+        shown: the path a reader sees, from the package on: "sglang/srt/server_args.py"; "sglang/srt/" for a folder
+            without `__init__.py`.
+        is_package: whether it is an `__init__.py`, or such a folder.
         error: why it has no tree, "" when it has one.
     """
 
     def __init__(self, name: str, shown: str, data: bytes) -> None:
         self.name = name
         self.shown = shown
-        self.is_package = shown.endswith("__init__.py")
+        self.is_package = shown.endswith(("__init__.py", "/"))
         self.text = data.decode("utf-8", "replace")
         self.error = ""
 
@@ -92,7 +95,19 @@ class Sources:
             data = self.reader.read(f"{root}/{shown}")
             if data is not None:
                 return Module(name, shown, data)
-        return None
+        return Module(name, f"{relative}/", b"") if self._is_namespace(root, relative) else None
+
+    def _is_namespace(self, root: str, relative: str) -> bool:
+        """Whether a folder without `__init__.py` is imported as a package: when it holds code, and no file comes first.
+
+        A compiled module of the same name beside the folder comes first.
+        """
+        held = self.reader.names(f"{root}/{relative}")
+        if not any(entry.endswith(("/", ".py", ".so", ".pyd")) for entry in held):
+            return False
+        above, _, stem = relative.rpartition("/")
+        beside = self.reader.names(f"{root}/{above}" if above else root)
+        return not any(entry.partition(".")[0] == stem and entry.endswith((".so", ".pyd")) for entry in beside)
 
     def submodules(self, name: str) -> tuple[str, ...]:
         """Dotted names of what lies directly inside a package, source files and packages alike."""
