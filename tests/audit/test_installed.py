@@ -36,9 +36,21 @@ def test_the_pinned_version_passes(tmp_path: Path) -> None:
 def test_another_version_than_the_pinned_one(tmp_path: Path) -> None:
     where = installation([ENGINE, distribution("flashinfer-python", "0.6.1")], {"flashinfer": ["flashinfer-python"]})
     step = installed(scene(where, tmp_path, engine=ENGINE), PATH)
-    assert step.answer is Answer.FAIL
-    assert step.why == "flashinfer-python 0.6.1, but ==0.6.3 is asked for"
+    assert step.answer is Answer.NOT_KNOWN  # it is there, and nothing refuses it
+    assert step.why.startswith("flashinfer-python 0.6.1 is installed; the engine's metadata asks for ==0.6.3, which")
     assert step.hint == "pip install 'flashinfer-python[cu13]==0.6.3'"
+
+
+def test_a_check_in_the_code_refuses_where_the_metadata_does_not(tmp_path: Path) -> None:
+    check = Pin("flashinfer-python", ">=0.6.2", Proof("source", "engine/server.py:10", "check"))
+    for version, answer in (("0.6.1", Answer.FAIL), ("0.6.2", Answer.NOT_KNOWN), ("0.6.3", Answer.PASS)):
+        where = installation(
+            [ENGINE, distribution("flashinfer-python", version)], {"flashinfer": ["flashinfer-python"]}
+        )
+        step = installed(scene(where, tmp_path, engine=ENGINE, pins=(check,)), PATH)
+        assert step.answer is answer
+        if answer is Answer.FAIL:
+            assert step.why == "flashinfer-python 0.6.1, but >=0.6.2 is asked for"
 
 
 def test_a_floor_that_the_code_checks_when_it_runs(tmp_path: Path) -> None:

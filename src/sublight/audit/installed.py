@@ -1,4 +1,8 @@
-"""The rung "installed": who ships what a path needs, in which version, and whether two distributions fight over it."""
+"""The rung "installed": who ships what a path needs, in which version, and whether two distributions fight over it.
+
+A version outside the engine's metadata is a matter of pip's: nothing looks at it when the engine runs, so it leaves the
+rung open. A check in the engine's code refuses.
+"""
 
 from sublight.audit.engines.base import Route
 from sublight.audit.installation import normal
@@ -12,7 +16,7 @@ _KNOWN_AS = {"cutlass": "nvidia-cutlass-dsl", "flashinfer": "flashinfer-python",
 
 
 def installed(scene: Scene, route: Route) -> Step:
-    """Every package that the path needs is there, in a version that the engine's own pins and checks allow."""
+    """Every package that the path needs is there, in a version that metadata asks for and code takes."""
     engine = scene.distribution
     proofs: list[Proof] = []
     if engine is not None:
@@ -22,6 +26,7 @@ def installed(scene: Scene, route: Route) -> Step:
         why = "what it would need is not known: no path to its kernel was found"
         return unknown(Rung.INSTALLED, why, *proofs)
     problems, hints, absent, named = [], [], [], [str(engine) if engine else scene.package]
+    others, cures = [], []
     for top in tops:
         owner = main_owner(scene.installation, top)
         if owner is None:
@@ -39,11 +44,16 @@ def installed(scene: Scene, route: Route) -> Step:
         if trouble:
             problems.append(trouble[0])
             hints.append(trouble[1])
+        elif other := _other_version(scene, owner):
+            others.append(other[0])
+            cures.append(other[1])
     if problems:
         return failed(Rung.INSTALLED, "; ".join(problems), *proofs, hint="; ".join(dict.fromkeys(hints)))
     if absent:
         why = f"not in the folder, which need not hold all that is installed: {', '.join(absent)}"
         return unknown(Rung.INSTALLED, why, *proofs, hint="--python with the interpreter that runs the engine")
+    if others:
+        return unknown(Rung.INSTALLED, "; ".join(others), *proofs, hint="; ".join(dict.fromkeys(cures)))
     return passed(Rung.INSTALLED, ", ".join(dict.fromkeys(named)), *proofs)
 
 
@@ -55,10 +65,24 @@ def _versions(scene: Scene, top: str, owner: Owner) -> tuple[list[Proof], tuple[
     clash = clash_over(scene, owner.distribution)
     if clash is not None:
         return proofs, (clash_text(clash), f"uninstall both, then {install_line(asked, owner.distribution)}")
-    wrong = [demand for demand in asked if demand.met is False]
+    wrong = [demand for demand in asked if demand.met is False and demand.proof.kind != "distribution"]
     if wrong:
         return proofs, (_wrong(wrong), install_line(asked, owner.distribution))
     return proofs, None
+
+
+def _other_version(scene: Scene, owner: Owner) -> tuple[str, str] | None:
+    """What is said of a distribution in a version that the metadata does not ask for, and what to try."""
+    asked = demands(scene.distribution, scene.pins, scene.installation, owner.distribution)
+    wrong = [demand for demand in asked if demand.met is False]
+    if not wrong:
+        return None
+    specifiers = ", ".join(dict.fromkeys(demand.specifier for demand in wrong))
+    why = (
+        f"{owner.distribution} {owner.version} is installed; the engine's metadata asks for {specifiers}, which "
+        "nothing checks when it runs, and with this version it is not known to have been tried"
+    )
+    return why, install_line(asked, owner.distribution)
 
 
 def _wrong(wrong: list[Demand]) -> str:
