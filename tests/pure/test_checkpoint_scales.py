@@ -1,4 +1,4 @@
-"""Scanning scales: those nobody calibrated (case C48) and those of the other convention (case C50)."""
+"""Scanning scales: those nobody calibrated and those of the other convention."""
 
 import struct
 from pathlib import Path

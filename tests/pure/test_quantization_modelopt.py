@@ -1,4 +1,4 @@
-"""ModelOpt in its two files: exclusions, tables, and what happens when the two files part ways (case C46)."""
+"""ModelOpt in its two files: exclusions, tables, and what happens when the two files part ways."""
 
 from typing import Any
 
