@@ -244,3 +244,68 @@ def test_the_proof_that_stands_last_is_the_line_that_refuses(folder: Path) -> No
     step = answered(scene(where, folder), "flashinfer.cutlass_moe", gates=(refusal,))
     assert step.answer is Answer.FAIL
     assert step.proofs[-1] == refusal.proof
+
+
+def test_a_path_that_needs_another_vendors_library_is_refused_with_the_line(folder: Path) -> None:
+    """Imports under a condition, in a guard, or in a method for that vendor alone say nothing of the path."""
+    for name, text in {
+        "engine/rocm.py": (
+            "class Builder:\n    def __init__(self):\n        from aiter import dtypes\n\n\nclass Backend: ...\n"
+        ),
+        "engine/shared.py": (
+            "try:\n    import aiter\nexcept ImportError:\n    aiter = None\n"
+            "class Backend:\n"
+            "    def __init__(self, rocm=False):\n        if rocm:\n            import aiter\n"
+            "    def forward_rocm(self):\n        from aiter import moe\n"
+        ),
+    }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    made = scene(installation([distribution("engine", "1")], {"engine": ["engine"]}, toolchain()), folder)
+    step, sets = capable(made, route(destination="engine.rocm.Backend"))
+    assert step.answer is Answer.FAIL
+    assert step.why == "the code refuses sm_120: it needs aiter, which is for AMD's ROCm (engine/rocm.py:3)"
+    assert [(proof.where, proof.text) for proof in sets.gates] == [("engine/rocm.py:3", "from aiter import dtypes")]
+    assert capable(made, route(destination="engine.shared.Backend"))[0].answer is Answer.NOT_KNOWN
+    needed = capable(made, route("aiter.fused_moe.fused_moe", destination="engine.shared.Backend"))[0]
+    assert needed.why == "the code refuses sm_120: it needs aiter, which is for AMD's ROCm (engine/moe.py:1)"
+
+
+def test_one_gate_that_is_open_does_not_weigh_against_one_that_names_the_card(folder: Path) -> None:
+    where = installation([distribution("sgl-kernel", "1")], {"sgl_kernel": ["sgl-kernel"]}, toolchain())
+    shipped = {"sgl-kernel": [code("/site/sgl_kernel/ops.so", (["sm_120a"], 12))]}
+    made = scene(where, folder, objects=shipped)
+    doubtful = gate(Answer.NOT_KNOWN, "mystery()")
+    named = gate(Answer.PASS, "cc in (12.0,)", "12.0")
+    assert answered(made, "sgl_kernel.moe", gates=(doubtful, named)).answer is Answer.PASS
+    alone = answered(made, "sgl_kernel.moe", gates=(doubtful, gate(Answer.PASS, "cc in (9.0,)", "9.0")))
+    assert (alone.answer, alone.why) == (Answer.NOT_KNOWN, "this gate could not be decided: mystery()")
+
+
+def test_of_several_refusals_the_first_says_which_cards_are_taken(folder: Path) -> None:
+    where = installation([distribution("sgl-kernel", "1")], {"sgl_kernel": ["sgl-kernel"]}, toolchain())
+    gates = (gate(Answer.FAIL, "first", "10.0"), gate(Answer.FAIL, "second", "9.0"))
+    step, sets = capable(scene(where, folder), route("sgl_kernel.moe", gates=gates))
+    assert sets.claimed == ("10.0",)
+    assert step.hint == "a card of compute capability 10.0"
+
+
+def test_of_lists_that_share_no_card_the_shortest_is_told(folder: Path) -> None:
+    where = installation([distribution("sgl-kernel", "1")], {"sgl_kernel": ["sgl-kernel"]}, toolchain())
+    gates = (gate(Answer.PASS, "a", "9.0", "10.0"), gate(Answer.PASS, "b", "12.0"))
+    assert capable(scene(where, folder), route("sgl_kernel.moe", gates=gates))[1].claimed == ("12.0",)
+
+
+def test_code_for_the_card_is_not_enough_while_another_package_waits_for_a_build(folder: Path) -> None:
+    """One package ships code; what the other's build comes to, nobody was asked."""
+    owners = {"sgl_kernel": ["sgl-kernel"], "flashinfer": ["flashinfer-python"]}
+    where = installation([distribution("sgl-kernel", "1"), distribution("flashinfer-python", "1")], owners)
+    shipped = {"sgl-kernel": [code("/site/sgl_kernel/ops.so", (["sm_120a"], 12))]}
+    step = answered(scene(where, folder, objects=shipped), "sgl_kernel.moe", "flashinfer.cutlass_moe")
+    assert step.answer is Answer.NOT_KNOWN
+
+
+def test_portable_code_of_an_older_card_is_translated_when_it_is_loaded(folder: Path) -> None:
+    where = installation([distribution("sgl-kernel", "1")], {"sgl_kernel": ["sgl-kernel"]}, toolchain())
+    made = scene(where, folder, objects={"sgl-kernel": [code("/site/sgl_kernel/ops.so", (["compute_90"], 12))]})
+    assert answered(made, "sgl_kernel.moe").answer is Answer.PASS

@@ -4,6 +4,8 @@ A gate is a claim: a list that names an architecture proves no kernel for it. Ne
 passes when no gate refuses and code for the card is there, or can be built on the machine.
 """
 
+import msgspec
+
 from sublight.audit.code import coverage, shown
 from sublight.audit.engines.base import Gate, Route
 from sublight.audit.installation import normal
@@ -12,10 +14,12 @@ from sublight.audit.packages import PREBUILT, builder, calls_compiled
 from sublight.audit.record import Capability, CodeSet
 from sublight.audit.scene import Scene, needed_tops
 from sublight.audit.toolchain import can_build, missing_libraries
+from sublight.audit.vendors import foreign
 
 
 def capable(scene: Scene, route: Route) -> tuple[Step, Capability]:
     """The answer, and the sets it was drawn from."""
+    route = msgspec.structs.replace(route, gates=(*foreign(scene.sources, route), *route.gates))
     sets = tuple(code_set(scene, top, route) for top in _tops(scene, route))
     both = Capability(claimed=_claimed(route), gates=tuple(gate.proof for gate in route.gates), code=sets)
     return _step(scene, route, sets), both
