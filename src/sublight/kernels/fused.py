@@ -59,9 +59,11 @@ class FusedMoe:
         device: "torch.device | str | None" = None,
         backend: str | None = None,
     ) -> None:
+        from sublight.kernels.device import usable_device
+
         self.problem = problem_of(experts, tokens, top_k, expert_ranks)
         _require_sound_scales(experts)
-        self.device = _usable(_codes(experts.w13).device if device is None else device)
+        self.device = usable_device(_CALL, _codes(experts.w13).device if device is None else device)
         kernel = dispatch(_CALL, self.problem, self.device, backend)
         self.reason = kernel.reason
         self._run = kernel.run(self.problem, experts, self.device, kernel.configuration)
@@ -176,18 +178,6 @@ def _require_sound_scales(experts: "Experts") -> None:
             whose = name if parts == 1 else f"part {part + 1} of {parts} of {name}"
             hint = "amax / 2688 of the matrix, or 2688 / amax as a divisor"
             require_sound(f"{_CALL}: the global scale of {whose}", stored[:, part], hint)
-
-
-def _usable(device: Any) -> "torch.device":
-    """The device with its number. Raises KernelError for one that this torch does not know, or cannot use here."""
-    import torch
-
-    try:
-        return torch.empty(0, device=device).device
-    except (AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        hint = "the device of the weights, or a torch and a driver that have this one"
-        raise KernelError(f"{_CALL}: device", f"torch cannot use {device!r} here: {reason}", hint) from None
 
 
 def _format(matrix: "Quantised | Tensor") -> str:

@@ -13,6 +13,8 @@ from sublight.kernels.cuda.build import compile_kernel
 from sublight.kernels.cuda.driver import SHARED_LIMIT, Kernel, device_attribute
 from sublight.kernels.cuda.layout import DecodeWeights, w2_shape
 from sublight.kernels.cuda.plan import MAX_EXPERTS, MAX_TOKENS, WARPS, DecodePlan, plan_decode
+from sublight.kernels.device import usable_device
+from sublight.kernels.dispatch import require_gpu
 
 _TARGETS = {(9, 0): "sm_90a"}
 """Exact capabilities that this kernel has been run on."""
@@ -30,6 +32,10 @@ class DecodeWorkspace:
         shared_limit: bytes of shared memory a block may use, where less than the GPU's own limit is wanted.
         piece, team: as in the plan, where its default is not wanted.
         early_start: a launch may be set up while the kernel before it ends; it reads nothing before that end.
+
+    Raises:
+        KernelError: a device that torch cannot use, that is no GPU, or that the kernel has never been run on, or a
+            layer that it does not take.
     """
 
     def __init__(
@@ -43,7 +49,8 @@ class DecodeWorkspace:
         team: int | None = None,
         early_start: bool = True,
     ) -> None:
-        self.device = torch.empty(0, device=device).device
+        self.device = usable_device("the decode kernel", device)
+        require_gpu("the decode kernel", self.device.type)
         self.shape = (hidden, inter, top_k)
         self._wanted = (piece, team)
         self._early_start = early_start
@@ -53,7 +60,8 @@ class DecodeWorkspace:
         limit = device_attribute(SHARED_LIMIT, self.device.index)
         self.shared_limit = min(limit, shared_limit or limit)
         self._kernels: dict[int, Kernel] = {}
-        plans = [self.plan(size) for size in (1, 2, 4, 8, 16) if _fits(size, top_k)]
+        sizes = [size for size in (1, 2, 4, 8, 16) if _fits(size, top_k)]
+        plans = [self.plan(size) for size in sizes or (2,)]  # where none fits, the plan says why
         words = max(plan.exchange_words for plan in plans)
         # two halves in turn, all "not yet" at first; launches so far, times the grid
         self._exchange = torch.full((2, words), -1, dtype=torch.int32, device=self.device)
@@ -146,8 +154,8 @@ def _target(capability: tuple[int, int]) -> str:
     return _TARGETS[capability]
 
 
-def _fits(size: int, top_k: int) -> bool:
-    return size * top_k <= 254 and (size > 1 or top_k <= 32)
+def _fits(size: int, top_k: Any) -> bool:
+    return isinstance(top_k, int) and size * top_k <= 254 and (size > 1 or top_k <= 32)
 
 
 @cache

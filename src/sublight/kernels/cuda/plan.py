@@ -6,6 +6,7 @@ both counts are the same.
 
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any
 
 from sublight.errors import KernelError
 
@@ -162,6 +163,12 @@ def _deepest(plan: DecodePlan, shared_limit: int, most: int) -> DecodePlan | Non
 
 
 def _check(hidden: int, inter: int, top_k: int, tokens: int) -> None:
+    sizes: dict[str, Any] = {"hidden_size": hidden, "intermediate_size": inter, "top_k": top_k, "tokens": tokens}
+    for name, value in sizes.items():
+        if not isinstance(value, int):
+            raise _wrong(name, value, "it is no whole number", "a whole number")
+    if top_k < 1:
+        raise _wrong("top_k", top_k, "a token has at least one expert", "a top_k of at least 1")
     for name, value in (("hidden_size", hidden), ("intermediate_size", inter)):
         if value < 64 or value % 64:
             raise _wrong(name, value, f"{value % 64} over a multiple of 64", "a multiple of 64")
@@ -176,5 +183,5 @@ def _check(hidden: int, inter: int, top_k: int, tokens: int) -> None:
         )
 
 
-def _wrong(dimension: str, value: int, found: str, hint: str) -> KernelError:
+def _wrong(dimension: str, value: Any, found: str, hint: str) -> KernelError:
     return KernelError(f"the decode kernel with {dimension} {value}", found, hint)
