@@ -1,7 +1,7 @@
 """The audit through ssh, against a real sshd on loopback: the same answers as on the machine itself."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,11 +9,13 @@ import pytest
 from sublight.audit.auditor import Auditor, Options
 from sublight.audit.cache import Cache
 from sublight.audit.doors import InterpreterDoor
+from sublight.audit.ladder import Answer
 from sublight.audit.question import ask, card
 from sublight.audit.reading import DoorReader
 from sublight.audit.summary import audit, audit_symbols
 from sublight.errors import HostError
 from sublight.facts.workload import Layout
+from sublight.hosts.base import Completed
 from sublight.hosts.local import LocalHost
 from sublight.hosts.ssh import SshHost
 from sublight.registry import Registry
@@ -74,6 +76,52 @@ def test_files_come_a_folder_at_a_time(host: SshHost, tmp_path: Path) -> None:
     ]
     assert reader.read(f"{tmp_path}/absent.py") is None
     assert [list(request) for request in asked] == [["names"], ["read"]]
+
+
+def test_a_package_takes_a_bounded_number_of_questions(host: SshHost, tmp_path: Path) -> None:
+    """Six hundred modules in sixty folders, read one by one."""
+    for folder in range(60):
+        place = tmp_path / "engine" / f"p{folder}"
+        place.mkdir(parents=True)
+        for number in range(10):
+            (place / f"m{number}.py").write_text(f"X = {folder}, {number}\n")
+    (tmp_path / "engine" / "__init__.py").write_text("")
+    far = InterpreterDoor(host, sys.executable, False)
+    reader, asked, ask_door = DoorReader(far), [], far.ask
+    far.ask = lambda request, timeout_s=120.0: asked.append(request) or ask_door(request, timeout_s)  # type: ignore[method-assign]
+    reader.names(f"{tmp_path}/engine")
+    for folder in range(60):
+        for number in range(10):
+            assert reader.read(f"{tmp_path}/engine/p{folder}/m{number}.py") == f"X = {folder}, {number}\n".encode()
+    assert len(asked) <= 6
+
+
+def test_an_answer_without_room_is_continued(host: SshHost, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"m{number}.py").write_bytes(b"#" * (7 << 20))
+    reader = DoorReader(InterpreterDoor(host, sys.executable, False))
+    reader.fetch([str(tmp_path)])
+    assert [len(reader.read(f"{tmp_path}/m{number}.py") or b"") for number in range(3)] == [7 << 20] * 3
+
+
+def test_a_connection_that_is_lost_leaves_what_was_told(environment: Environment, tmp_path: Path) -> None:
+    class Leaving(LocalHost):
+        left = 2
+
+        def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 30.0) -> Completed:
+            self.left -= 1
+            if self.left < 0:
+                raise HostError("running a command on box with ssh", "Connection reset by peer", "the same again")
+            return super().run(argv, stdin, timeout_s)
+
+    question = ask("glm-5-nvfp4", card("rtx-pro-6000-server", None), Layout(tp=8))
+    far = InterpreterDoor(Leaving(), environment.python, False)
+    made = audit(Auditor(far, Options(), Cache(tmp_path / "cache")), question)
+    assert made.engines[0].version == "2.0"
+    lost = next(finding for finding in made.findings if finding.subject == "connection")
+    assert lost.level == "error"
+    assert "Connection reset by peer" in lost.text
+    assert not [step for ladder in made.engines[0].ladders for step in ladder.steps if step.answer is Answer.FAIL]
 
 
 def test_no_interpreter_there(host: SshHost) -> None:

@@ -3,7 +3,7 @@
 All of them answer the questions of `probe.entry`. Through none of them anything of the engine gets into this process.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import msgspec
 from sublight.audit import script
 from sublight.audit.probe import distributions, files, objects
 from sublight.audit.probe.entry import BEGIN, END
-from sublight.audit.replies import Reply, Told
+from sublight.audit.replies import FileTold, Reply, Told
 from sublight.errors import HostError
 from sublight.hosts.base import NOT_EXECUTABLE, NOT_FOUND, Completed, Host
 
@@ -22,11 +22,20 @@ _READING = {"read": files.read, "names": files.names, "status": files.status, "o
 
 
 class Door(Protocol):
-    """Answers questions. `reads_here`: its files are files of this machine. `live`: it can be asked for anything."""
+    """Answers questions.
+
+    Attributes:
+        reads_here: its files are files of this machine.
+        live: it can be asked for anything.
+        lost: what ended the connection after it had been there; "" as long as it holds.
+    """
 
     name: str
     reads_here: bool
     live: bool
+
+    @property
+    def lost(self) -> str: ...
 
     def ask(self, request: Request, timeout_s: float = 120.0) -> Reply: ...
 
@@ -34,19 +43,30 @@ class Door(Protocol):
 class InterpreterDoor:
     """An interpreter on a host, which runs the probe.
 
-    Raises HostError when it does not run, is too old, dies, or says nothing. What it prints besides is cut off.
+    Raises HostError when it does not run, is too old, dies, or says nothing. What it prints besides is cut off. A
+    machine that answered once and then cannot be reached is asked nothing more: what it did not say stays unknown.
     """
 
     def __init__(self, host: Host, python: str, here: bool) -> None:
         self.name = python if here else f"{python} on {host.name}"
         self.reads_here = here
         self.live = True
+        self.lost = ""
+        self._answered = False
         self._host = host
         self._python = python
 
     def ask(self, request: Request, timeout_s: float = 120.0) -> Reply:
-        done = self._host.run([self._python, "-"], script.script(request), timeout_s)
-        return self._answers(done)
+        if self.lost:
+            raise HostError(f"asking {self.name}", self.lost, "the same again")
+        try:
+            done = self._host.run([self._python, "-"], script.script(request), timeout_s)
+        except HostError as error:
+            self.lost = f"the connection was lost: {error.found}" if self._answered else ""
+            raise
+        reply = self._answers(done)
+        self._answered = True
+        return reply
 
     def _answers(self, done: Completed) -> Reply:
         asked = f"asking {self.name} what is installed"
@@ -68,6 +88,7 @@ class FolderDoor:
 
     reads_here = True
     live = True
+    lost = ""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.name = ", ".join(map(str, folders))
@@ -92,6 +113,21 @@ class FolderDoor:
                 init = inside / "__init__.py"
                 return {"folder": folder, "file": str(init) if init.is_file() else ""}
         return None
+
+
+def read_in_parts(
+    ask: Callable[[dict[str, Any]], Told], paths: Iterable[str], folders: Iterable[str] = ()
+) -> Iterator[dict[str, FileTold]]:
+    """What `ask` says to the question "read", repeated with whatever an answer had no room for."""
+    waiting, inside = sorted(paths), sorted(folders)
+    while waiting or inside:
+        told = ask({"paths": waiting, "folders": inside})
+        found = msgspec.json.decode(told.answer, type=dict[str, FileTold]) if told.answer else {}
+        yield {path: entry for path, entry in found.items() if not entry.later}
+        left = [path for path, entry in found.items() if entry.later]
+        if len(left) == len(found):
+            return  # nothing came, so nothing more will
+        waiting, inside = left, []
 
 
 def read_here(question: str, arguments: Mapping[str, Any]) -> Told:

@@ -26,13 +26,23 @@ def remember(cache: Cache, door: Door, installation: Installation) -> None:
 
 
 def objects_of(cache: Cache, door: Door, installation: Installation, tops: Iterable[str]) -> dict[str, Objects]:
-    """The shipped GPU code of every distribution that owns one of these import names, or brings code for it."""
+    """The shipped GPU code of every distribution that owns one of these import names, or brings code for it.
+
+    Of a machine whose connection is lost on the way, of those it still told.
+    """
     names = [name for top in tops for name in (top, *(PREBUILT[top].companions if top in PREBUILT else ()))]
     roots: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         for distribution, places in shipped_roots(installation, name).items():
             roots.setdefault(distribution, []).extend(places)
-    return {name: _objects(cache, door, installation, name, sorted(places)) for name, places in roots.items()}
+    found: dict[str, Objects] = {}
+    for name, places in roots.items():
+        try:
+            found[name] = _objects(cache, door, installation, name, sorted(places))
+        except HostError:
+            if not door.lost:
+                raise
+    return found
 
 
 def _objects(cache: Cache, door: Door, installation: Installation, name: str, roots: list[str]) -> Objects:

@@ -7,16 +7,19 @@ import base64
 import os
 import zlib
 from collections.abc import Iterable, Mapping
+from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from sublight.audit.doors import Door
+from sublight.audit.doors import Door, read_in_parts
 from sublight.audit.probe import files
+from sublight.audit.replies import FileTold
 from sublight.audit.source.tree import Sources
 
-_MOST_BESIDE = 150  # source files of a folder that are fetched because one of them was asked for
+_FIRST_BESIDE = 150  # source files that come along, at most, because one near them was asked for
+_GROWTH = 4  # times as many the next time, where those were of use
 
 
 class DiskReader:
@@ -39,7 +42,10 @@ class DiskReader:
 
 
 class DoorReader:
-    """Files that come through a door: many at once beforehand, then one folder at a time as they are asked for."""
+    """Files that come through a door: many at once beforehand, then with each that is asked for those near it.
+
+    Raises HostError when the connection is lost.
+    """
 
     def __init__(self, door: Door) -> None:
         self.files: set[str] = set()
@@ -47,14 +53,15 @@ class DoorReader:
         self.door = door
         self._files: dict[str, bytes | None] = {}
         self._names: dict[str, tuple[str, ...]] = {}
+        # Of a folder listed with all below it: how many files come along with one, and what came the last time.
+        self._ahead: dict[str, tuple[int, frozenset[str]]] = {}
 
     def fetch(self, folders: Iterable[str], paths: Iterable[str] = ()) -> None:
-        """Every Python file below `folders`, and `paths`, in one question."""
+        """Every Python file below `folders`, and `paths`, in as few questions as an answer's size allows."""
         asked = list(paths)
-        reply = self.door.ask({"read": {"paths": asked, "folders": sorted(folders)}})["read"]
-        found: dict[str, Any] = _decoded(reply.answer)
-        self._files |= {path: _bytes(entry) for path, entry in found.items()}
-        self._files |= {path: None for path in asked if path not in found}
+        for found in read_in_parts(lambda arguments: self.door.ask({"read": arguments})["read"], asked, folders):
+            self._files |= {path: _bytes(entry) for path, entry in found.items()}
+        self._files |= {path: None for path in asked if path not in self._files}
 
     def read(self, path: str) -> bytes | None:
         self.files.add(path)
@@ -63,16 +70,40 @@ class DoorReader:
             if not self.door.live:
                 self.fetch([], [path])
             elif name in self.names(folder):
-                self.fetch([], self._near(folder, path))
+                self._fetch_near(path)
             else:
                 self._files[path] = None
         return self._files.get(path)
 
-    def _near(self, folder: str, path: str) -> list[str]:
-        """The source files of a folder, unless they are too many: whoever needs one of them soon needs others."""
-        beside = [f"{folder}/{name}" for name in self.names(folder) if name.endswith(".py")]
-        missing = [item for item in beside if item not in self._files]
-        return missing if path in missing and len(missing) <= _MOST_BESIDE else [path]
+    def _fetch_near(self, path: str) -> None:
+        """One question for a file and source files near it; what has no room in the answer is left for later.
+
+        Those of its folder come along at first. Where a quarter of what came along was then read, somebody is
+        reading the whole package, and the next time several times as many come, the nearest first.
+        """
+        tree = min((tree for tree in self._ahead if path.startswith(f"{tree}/")), key=len, default="")
+        window, last = self._ahead.get(tree, (_FIRST_BESIDE, frozenset()))
+        if last and 4 * len(last & self.files) >= len(last):
+            window *= _GROWTH
+        folder = path.rpartition("/")[0]
+        beside = self._missing(tree if window > _FIRST_BESIDE else folder)
+        beside.sort(key=lambda item: (-len(commonpath((path, item))), item))
+        asked = list(dict.fromkeys([path, *beside[:window]]))
+        reply = self.door.ask({"read": {"paths": asked}})["read"]
+        found = msgspec.json.decode(reply.answer, type=dict[str, FileTold]) if reply.answer else {}
+        fresh = {item: _bytes(entry) for item, entry in found.items() if not entry.later}
+        self._files = {path: None} | self._files | fresh
+        self._ahead[tree] = window, frozenset(fresh) - {path}
+
+    def _missing(self, top: str) -> list[str]:
+        """Source files that are not here yet: of a folder, and of all listed folders below it."""
+        return [
+            item
+            for folder, held in self._names.items()
+            if folder == top or folder.startswith(f"{top}/")
+            for name in held
+            if name.endswith(".py") and (item := f"{folder}/{name}") not in self._files
+        ]
 
     def names(self, folder: str) -> tuple[str, ...]:
         self.folders.add(folder)
@@ -82,6 +113,7 @@ class DoorReader:
                 reply = self.door.ask({"names": {"folders": [folder], "below": self.door.live}})["names"]
                 found = _decoded(reply.answer)
                 self._names |= {place: tuple(held) for place, held in found.items()}
+                self._ahead.setdefault(folder, (_FIRST_BESIDE, frozenset()))
         return self._names[folder]
 
     def _known_absent(self, folder: str) -> bool:
@@ -145,7 +177,9 @@ def reader(door: Door) -> AnyReader:
 
 
 def status(door: Door, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Size and time of change of each file or folder that is there."""
+    """Size and time of change of each file or folder that is there; of none when the connection is lost."""
+    if door.lost:
+        return {}
     if not door.reads_here:
         answer = door.ask({"status": {"paths": sorted(paths)}})["status"].answer
         return {path: (size, changed) for path, (size, changed) in _decoded(answer).items()}
@@ -163,5 +197,5 @@ def _decoded(answer: msgspec.Raw) -> dict[str, Any]:
     return msgspec.json.decode(answer, type=dict[str, Any]) if answer else {}
 
 
-def _bytes(entry: Any) -> bytes | None:
-    return zlib.decompress(base64.b64decode(entry["data"])) if entry and entry["data"] is not None else None
+def _bytes(entry: FileTold) -> bytes | None:
+    return zlib.decompress(base64.b64decode(entry.data)) if entry.data is not None else None

@@ -5,6 +5,15 @@ from collections.abc import Mapping
 import msgspec
 
 
+class FileTold(msgspec.Struct, frozen=True):
+    """A source file: base64 of zlib, None where it could not be read. `later`: it has to be asked for again."""
+
+    size: int = 0
+    mtime_ns: int = 0
+    data: str | None = None
+    later: bool = False
+
+
 class Interpreter(msgspec.Struct, frozen=True):
     """The interpreter that is audited. `environment` holds only variables that engines read, without secrets."""
 

@@ -1,5 +1,7 @@
 """The audit: engines, installation and target joined into ladders, eight rungs for every backend."""
 
+from contextlib import suppress
+
 import msgspec
 
 from sublight.audit.auditor import Auditor
@@ -15,12 +17,13 @@ from sublight.audit.packages import builder
 from sublight.audit.proven import Seen, last_rungs
 from sublight.audit.question import Question
 from sublight.audit.reading import DoorReader, WatchedSources
-from sublight.audit.record import AuditFinding, Auto, BackendCode, EngineAudit
+from sublight.audit.record import AuditFinding, Auto, BackendCode, Capability, EngineAudit
 from sublight.audit.routes import Answered, Answers, as_it_is, read
 from sublight.audit.scene import Scene
 from sublight.audit.snapshot import KeepingDoor
 from sublight.audit.target import Target
 from sublight.audit.tiles import of_tiles
+from sublight.errors import HostError
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +107,9 @@ def _answers(
         auditor.say(f"reading {engine.name} for {target.sm}")
         if isinstance(sources.reader, DoorReader):
             root = sources.roots[engine.package]
-            sources.reader.names(f"{root}/{engine.package}")  # the whole tree, in one question
-            sources.reader.fetch([f"{root}/{folder}" for folder in engine.folders])
+            with suppress(HostError):  # what the answers then lack, each of them says
+                sources.reader.names(f"{root}/{engine.package}")  # the whole tree, in one question
+                sources.reader.fetch([f"{root}/{folder}" for folder in engine.folders])
         return read(engine, sources, target, areas, told), sources.used()
 
     around = (auditor.installation.found.fingerprint, auditor.installation.environment) if told else ()
@@ -137,15 +141,35 @@ def _judged(
     )
 
     def compute() -> tuple[Judged, set[str]]:
-        pairs = [_lower(scene, answered) for answered in answers.backends]
+        pairs = [_lower_or_lost(auditor, scene, answered) for answered in answers.backends]
         judged = Judged(
             ladders=tuple(ladder for ladder, _ in pairs),
             code=tuple(code for _, code in pairs if code.capability.gates or code.capability.code),
-            findings=tuple(_findings(auditor, engine, scene, answers, limit_bytes)),
+            findings=() if auditor.door.lost else tuple(_findings(auditor, engine, scene, answers, limit_bytes)),
         )
         return judged, scene.sources.used() if isinstance(scene.sources, WatchedSources) else set()
 
     return auditor.cache.get("judged", (*identity, scene.target, answers, around), Judged, auditor.door, compute)
+
+
+def _lower_or_lost(auditor: Auditor, scene: Scene, answered: Answered) -> tuple[Ladder, BackendCode]:
+    """What can be answered without a machine that is no longer there, and not known for the rest."""
+    try:
+        if not auditor.door.lost:
+            return _lower(scene, answered)
+    except HostError:
+        if not auditor.door.lost:
+            raise
+    declaration, route = answered.declaration, answered.route
+    rest = (unknown(rung, auditor.door.lost) for rung in (Rung.INSTALLED, Rung.IMPORTABLE, Rung.CAPABLE))
+    ladder = Ladder(
+        area=declaration.area,
+        name=declaration.name,
+        flag=declaration.flag,
+        destination=route.destination,
+        steps=(declared(declaration), reachable(route), *rest),
+    )
+    return ladder, BackendCode(area=declaration.area, name=declaration.name, capability=Capability())
 
 
 def _lower(scene: Scene, answered: Answered) -> tuple[Ladder, BackendCode]:

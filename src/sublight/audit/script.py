@@ -4,7 +4,9 @@ Modules are put into `sys.modules` under their own names before they run, so tha
 files that are type-checked and tested here.
 """
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -35,12 +37,23 @@ _module.main({request!r})
 """
 
 
+_UNPACK = """\
+import base64, zlib
+exec(compile(zlib.decompress(base64.b64decode({packed!r})).decode("utf-8"), "<sublight probe>", "exec"))
+"""
+
+
 @cache
 def _sources() -> tuple[tuple[str, str], ...]:
     return tuple((name, (_FOLDER / f"{name}.py").read_text("utf-8")) for name in _ORDER)
 
 
 def script(request: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """What to send on standard input to `PYTHON -`. `request`: question -> its arguments, see `probe.entry`."""
+    """What to send on standard input to `PYTHON -`, compressed: a request may name thousands of files.
+
+    `request`: question -> its arguments, see `probe.entry`.
+    """
     child = (_FOLDER / "child.py").read_text("utf-8")
-    return _LOADER.format(sources=_sources(), child=child, request=json.dumps(request)).encode("utf-8")
+    text = _LOADER.format(sources=_sources(), child=child, request=json.dumps(request)).encode("utf-8")
+    packed = base64.b64encode(zlib.compress(text)).decode("ascii")
+    return _UNPACK.format(packed=packed).encode("ascii")

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from sublight.audit.doors import Door, Request, read_here
-from sublight.audit.replies import Reply, Told
+from sublight.audit.doors import Door, Request, read_here, read_in_parts
+from sublight.audit.replies import FileTold, Reply, Told
+from sublight.errors import HostError
 from sublight.hosts.base import Completed
 from sublight.hosts.recorded import NOT_IN_THE_SNAPSHOT
 from sublight.hosts.recording import Answer, Recording, answer_of, completed_of
@@ -30,6 +31,11 @@ class KeepingDoor:
         self.live = door.live
         self._door = door
         self._kept: dict[tuple[str, str], bytes] = {}
+        self._folders: set[str] = set()  # of which every Python file is kept
+
+    @property
+    def lost(self) -> str:
+        return self._door.lost
 
     def ask(self, request: Request, timeout_s: float = 120.0) -> Reply:
         reply = self._door.ask(request, timeout_s)
@@ -41,25 +47,44 @@ class KeepingDoor:
         return reply
 
     def keep_files(self, paths: Iterable[str], folders: Iterable[str], names: Iterable[str] = ()) -> None:
-        """Files, every Python file below some folders, and what folders hold."""
-        for question, arguments in (
-            ("read", {"paths": sorted(paths), "folders": sorted(folders)}),
-            ("names", {"folders": sorted(names)}),
-        ):
-            if self.reads_here:
-                self._keep(question, arguments, bytes(read_here(question, arguments).answer or b"{}"))
-            else:
-                self.ask({question: arguments})
+        """Files, every Python file below some folders, and what folders hold; what is kept is not asked for again.
+
+        Of a machine that was lost meanwhile, nothing more.
+        """
+        missing = [path for path in paths if ("read", path) not in self._kept]
+        for _ in read_in_parts(lambda arguments: self._also("read", arguments), missing, set(folders) - self._folders):
+            pass
+        listed = sorted(name for name in names if ("names", name) not in self._kept)
+        if listed:
+            self._also("names", {"folders": listed})
+
+    def _also(self, question: str, arguments: dict[str, Any]) -> Told:
+        if not self.reads_here:
+            try:
+                return self.ask({question: arguments})[question]
+            except HostError:
+                if self.lost:
+                    return Told(error=self.lost)
+                raise
+        told = read_here(question, arguments)
+        self._keep(question, arguments, bytes(told.answer or b"{}"))
+        return told
 
     def _keep(self, question: str, arguments: Mapping[str, Any], answer: bytes) -> None:
         if question not in _ITEMS:
             self._kept[question, ""] = answer
             return
         items = msgspec.json.decode(answer, type=dict[str, msgspec.Raw])
+        later: set[str] = set()
+        if question == "read":
+            self._folders |= set(arguments.get("folders", ()))
+            later = {item for item, value in items.items() if _is_for_later(value)}
         for item in arguments[_ITEMS[question]]:
-            self._kept[question, item] = _ABSENT
+            if item not in later:
+                self._kept.setdefault((question, item), _ABSENT)
         for item, value in items.items():
-            self._kept[question, item] = bytes(value)
+            if item not in later:
+                self._kept[question, item] = bytes(value)
 
     def recording(self) -> Recording:
         answers = [
@@ -70,11 +95,16 @@ class KeepingDoor:
         return Recording(self.name, tuple(answers))
 
 
+def _is_for_later(value: msgspec.Raw) -> bool:
+    return msgspec.json.decode(value, type=FileTold).later
+
+
 class SnapshotDoor:
     """Answers from a recording. `lacking` collects what was asked for and is not in it."""
 
     reads_here = False
     live = False
+    lost = ""
 
     def __init__(self, recording: Recording) -> None:
         self.name = recording.name

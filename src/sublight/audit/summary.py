@@ -93,6 +93,7 @@ def record(
         *findings.of_toolchain(installation, target.compute_capability if target else None),
         *findings.of_imports(auditor.imported),
         *_of_snapshot(auditor),
+        *_of_loss(auditor),
         *_of_descriptions(auditor),
     ]
     distinct = {(item.level, item.subject, item.text): item for item in found}
@@ -147,6 +148,20 @@ def _of_snapshot(auditor: Auditor) -> list[AuditFinding]:
             subject="snapshot",
             text=f"{len(files)} source files that this question leads to were not recorded, such as {files[0][5:]}",
             hint="a new snapshot of the machine, made for this target",
+        )
+    ]
+
+
+def _of_loss(auditor: Auditor) -> list[AuditFinding]:
+    """A machine that could not be reached any more before all of it was read."""
+    if not auditor.door.lost:
+        return []
+    return [
+        AuditFinding(
+            level="error",
+            subject="connection",
+            text=f"{auditor.door.lost}; what was not told by then is not known",
+            hint="the same again: answers that were complete are not asked for twice",
         )
     ]
 

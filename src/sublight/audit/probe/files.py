@@ -12,23 +12,26 @@ from typing import Any
 
 LARGEST_BYTES = 8 * 1024 * 1024  # of one source file; the largest that engines ship has 2 MB
 MOST_FOLDERS = 20000
-TOTAL_BYTES = 48 * 1024 * 1024  # of one answer, before it is compressed
+TOTAL_BYTES = 16 * 1024 * 1024  # of one answer, before it is compressed: some 5 MB on the way
 
 
 def read(paths: list[str], folders: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """The files at `paths`, and the Python files in and below `folders`.
 
-    Returns path -> {"size", "mtime_ns", "data"}; `data` is base64 of zlib, None where the file could not be read or
-    would exceed the limits. A path that is no file is left out, so that absence is told from failure.
+    Returns path -> {"size", "mtime_ns", "data"}; `data` is base64 of zlib, None where the file could not be read or is
+    too large. What this answer has no room for is {"later": true}, to be asked for again. A path that is no file is
+    left out, so that absence is told from failure.
     """
     found: dict[str, dict[str, Any]] = {}
     total = 0
     for path in [*paths, *(path for folder in folders for path in _sources(folder))]:
         if path not in found and os.path.isfile(path):
             size = os.path.getsize(path)
+            if size > LARGEST_BYTES:
+                found[path] = {"size": size, "mtime_ns": 0, "data": None}
+                continue
             total += size
-            fits = size <= LARGEST_BYTES and total <= TOTAL_BYTES
-            found[path] = _read(path) if fits else {"size": size, "mtime_ns": 0, "data": None}
+            found[path] = _read(path) if total <= TOTAL_BYTES else {"later": True}
     return found
 
 
