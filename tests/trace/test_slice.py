@@ -18,8 +18,8 @@ from sublight.trace.slice import slice_of, write_slice
 from sublight.trace.steps import Step, find_steps
 
 from . import nsys_files
-from .samples import EPOCH_NS, GEMM, REDUCE, Sample, kineto, names, read, typical
-from .small import TO_HOST, Small
+from .samples import EPOCH_NS, GEMM, REDUCE, Literal, Sample, kineto, names, read, typical
+from .small import TO_DEVICE, TO_HOST, Small
 
 
 def step_of(trace: Trace, start: int, end: int, *, device: int = 0, process: str = "") -> Step:
@@ -190,11 +190,57 @@ def test_steps_of_a_stretch_read_back_as_they_were(tmp_path: Path) -> None:
     write_slice(trace, steps[1], out, upto=steps[3])
     again = read_trace(out)
     found = find_steps(again).steps
-    assert [(one.start_ns, one.end_ns) for one in found] == [(one.start_ns, one.end_ns) for one in steps[1:3]]
-    for one, same in zip(found, steps[1:3], strict=True):
+    assert [(one.start_ns, one.end_ns) for one in found] == [(one.start_ns, one.end_ns) for one in steps[1:]]
+    for one, same in zip(found, steps[1:], strict=True):
         here = break_down(again, one, label(again, classify))
         there = break_down(trace, same, label(trace, classify))
-        assert (here.rows, here.overlaps, here.idle) == (there.rows, there.overlaps, there.idle)
+        assert (here.rows, here.overlaps, here.idle_ns) == (there.rows, there.overlaps, there.idle_ns)
+        # The call that ended the last pause is in the next step.
+        assert here.idle == there.idle or same is steps[-1]
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_one_step_reads_back_with_the_pause_after_it(tmp_path: Path, number: int) -> None:
+    """1000 ns each, of which 710 pass until the last event ends. A copy of the step before runs 30 ns into each."""
+    small = Small()
+    for step in range(5):
+        at = 1000 + step * 1000
+        small.graph(at, [(0, 100, GEMM), (100, 50, REDUCE), (200, 300, GEMM), (550, 20, "last")])
+        small.launched(at + 700, 10, TO_HOST)
+        small.launched(at + 980, 50, TO_DEVICE, stream=9)
+    trace = small.trace()
+    step = find_steps(trace).steps[number]
+    write_slice(trace, step, tmp_path / "a.json")
+    found = find_steps(read_trace(tmp_path / "a.json"))
+    assert (found.how, found.evidence[0]) == ("a slice of one step", "one step that was cut out of a longer trace")
+    (again,) = found.steps
+    begin = 1000 + 1000 * number
+    assert (again.start_ns, again.end_ns, again.kernels, again.phase) == (begin, begin + 1000, 4, step.phase)
+    assert found.wall_ns is not None
+    assert found.wall_ns.median == 1000
+    assert [one.why for one in found.dropped] == ["1 GPU event before the first whole step"] * bool(number)
+    write_slice(read_trace(tmp_path / "a.json"), again, tmp_path / "b.json")
+    assert find_steps(read_trace(tmp_path / "b.json")).steps[0].wall_ns == 1000
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"beginNanoseconds": 9000, "endNanoseconds": 9500, "steps": 1}',
+        '{"beginNanoseconds": 1000, "endNanoseconds": 1000, "steps": 1}',
+        '{"beginNanoseconds": 1000, "endNanoseconds": 2000, "steps": 0}',
+        '{"beginNanoseconds": 1000, "endNanoseconds": "soon", "steps": 1}',
+        '{"beginNanoseconds": 1000, "endNanoseconds": 1005, "steps": 1}',
+        '{"endNanoseconds": 2000}',
+        "7",
+    ],
+)
+def test_a_cut_that_can_not_be_is_not_believed(said: str) -> None:
+    sample = Sample(members={"sublightSlice": Literal(said)})
+    for at in range(10):
+        sample.kernel(1000 + 10 * at, 9, f"kernel {at % 5}", stream=7)
+    (step,) = find_steps(read(kineto(sample))).steps
+    assert (step.start_ns, step.end_ns) == (1010, 1060)
 
 
 def test_the_file_is_compressed_by_its_name_and_always_the_same(tmp_path: Path) -> None:

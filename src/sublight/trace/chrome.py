@@ -86,6 +86,7 @@ def _assembled(source: Source, collector: Collector, outline: Outline, processes
         process_names=collector.process_names,
         versions=header.versions,
         repairs=(),
+        cut=header.cut,
     )
     return repaired(trace, collector.repairs)
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from sublight.trace.collect import WHOLE_GRAPH
 from sublight.trace.events import Device, GpuEvents, Kind, Lane, Launch, Spans, Trace
+from sublight.trace.header import CUT, CUT_KEYS
 from sublight.trace.kineto import Args
 from sublight.trace.links import call_of
 from sublight.trace.tracks import Track, as_number, tracks_of_rows, tracks_of_spans
@@ -54,6 +55,8 @@ def _members(trace: Trace) -> Event:
         members["distributedInfo"] = _known({"rank": trace.rank, "world_size": trace.world_size})
     members.update((key, as_number(version)) for key, version in trace.versions.items())
     members["baseTimeNanoseconds"] = trace.base_time_ns
+    if trace.cut is not None:
+        members[CUT] = dict(zip(CUT_KEYS, msgspec.structs.astuple(trace.cut), strict=True))
     return members
 
 

@@ -155,6 +155,14 @@ class Device(msgspec.Struct, frozen=True):
     shared_memory_per_block_bytes: int | None = None
 
 
+class Cut(msgspec.Struct, frozen=True):
+    """Where a slice of so many steps was cut out of a longer trace: from the start of the first to that of the next."""
+
+    begin_ns: int
+    end_ns: int
+    steps: int
+
+
 class Origin(msgspec.Struct, frozen=True):
     """Where a trace came from."""
 
@@ -171,7 +179,7 @@ class Trace:
 
     `counts` is how many events of each category the file holds, before any repair: the category, or the phase letter
     where there is none. Flow events (category "ac2g") are counted and not kept: their number is the correlation.
-    `window` is the time in which the profiler says it ran.
+    `window` is the time in which the profiler says it ran. `cut` is what a slice knows of the trace it was cut out of.
     """
 
     gpu: GpuEvents
@@ -192,6 +200,7 @@ class Trace:
     process_names: dict[str, str]
     versions: dict[str, str]
     repairs: tuple[Repair, ...]
+    cut: Cut | None = None
 
     @property
     def table_bytes(self) -> int:

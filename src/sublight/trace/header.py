@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 
-from sublight.trace.events import Device
+from sublight.trace.events import Cut, Device
 
 _VERSIONS = ("cupti_version", "cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "torch_version")
+CUT, CUT_KEYS = "sublightSlice", ("beginNanoseconds", "endNanoseconds", "steps")  # ours: no profiler cuts
 
 
 class Header(msgspec.Struct):
@@ -19,6 +20,7 @@ class Header(msgspec.Struct):
     rank: int | None = None
     world_size: int | None = None
     versions: dict[str, str] = msgspec.field(default_factory=dict)
+    cut: Cut | None = None
 
 
 def read_header(members: dict[str, bytes]) -> Header:
@@ -36,6 +38,7 @@ def read_header(members: dict[str, bytes]) -> Header:
         rank=_whole(distributed.get("rank")),
         world_size=_whole(distributed.get("world_size")),
         versions={key: str(values[key]) for key in _VERSIONS if values.get(key) is not None},
+        cut=_cut(values.get(CUT)),
     )
 
 
@@ -51,6 +54,15 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, str) and value.strip().lstrip("-").isdecimal() and len(value) < 25:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else None
+
+
+def _cut(value: Any) -> Cut | None:
+    """What we wrote about a slice, if it can be true."""
+    found = [_whole(value.get(key)) for key in CUT_KEYS] if isinstance(value, dict) else []
+    begin_ns, end_ns, steps = found if len(found) == len(CUT_KEYS) else (None, None, None)
+    if begin_ns is None or end_ns is None or steps is None or end_ns <= begin_ns or steps < 1:
+        return None
+    return Cut(begin_ns, end_ns, steps)
 
 
 def _devices(value: Any) -> tuple[Device, ...]:

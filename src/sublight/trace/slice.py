@@ -1,8 +1,9 @@
 """One step of a trace as a small file of its own, to look at in Perfetto or chrome://tracing, or to attach to an issue.
 
 A slice holds what ran on the step's device while the step lasted, the calls that launched it, whenever they were made,
-and what the host did meanwhile or around those calls. Read back, a single step ends with its last row, since the next
-step that would show its end is not there; of a stretch of steps, all but the last read back as they were.
+and what the host did meanwhile or around those calls. The next step, which would show the end of the last one, is not
+there; so the slice says where it was cut, and its steps read back as they were. What of the last pause the host took is
+not known in it, because the call that ended it launched the next step.
 """
 
 import gzip
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from sublight.errors import UsageError
 from sublight.records import write_atomically
 from sublight.trace.chromefile import chrome_text
-from sublight.trace.events import Calls, GpuEvents, Spans, Trace
+from sublight.trace.events import Calls, Cut, GpuEvents, Spans, Trace
 from sublight.trace.intervals import Intervals, union
 from sublight.trace.links import call_of
 from sublight.trace.read import read_trace
@@ -81,6 +82,7 @@ def slice_of(trace: Trace, step: Step, *, upto: Step | None = None, operators: b
         python=None if trace.python is None else of_host(trace.python, wanted=operators),
         devices=tuple(device for device in trace.devices if device.id == step.device),
         counts={},
+        cut=Cut(step.start_ns, last.end_ns, last.index - step.index + 1),
     )
 
 

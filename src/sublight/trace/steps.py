@@ -3,7 +3,8 @@
 Annotations are optional, differ from engine to engine and stand on the CPU's clock, so they never decide where a step
 begins: a trace stripped of them gives the same steps, and `Steps.evidence` says whether they agree. A step runs from
 the start of its first GPU event to the start of the first event of the next step. So steps tile the time, and one that
-the trace does not show the end of is dropped: always the last, and whatever lies before the first.
+the trace does not show the end of is dropped: always the last, and whatever lies before the first. A slice knows where
+it was cut, so its last step is whole.
 
 Where a step begins:
 
@@ -135,7 +136,9 @@ def find_steps(trace: Trace, device: int | None = None, process: str | None = No
         return Steps(device or 0, "", (), "none", (f"no steps: nothing ran on {asked}; devices in the trace: {there}",))
     line = Timeline(trace, *key)
     note = (f"{len(known)} devices or processes in the trace; this is device {key[0]}",) if len(known) > 1 else ()
-    begin, how, evidence = _cut(line)
+    begin, how, evidence = _sliced(line) or _cut(line)
+    if line.cut is not None and len(begin) and begin[-1] < len(line):
+        begin = np.append(begin, len(line))
     # Of events that start at one time, all belong to the step that begins there.
     times = line.times(begin)
     begin = np.unique(np.where(begin < len(line), line.at_time(times), begin))
@@ -154,6 +157,14 @@ def find_steps(trace: Trace, device: int | None = None, process: str | None = No
         median=alike[middle].index,
         wall_ns=Walls(len(alike), alike[middle].wall_ns, alike[tenth].wall_ns, alike[-1 - tenth].wall_ns),
     )
+
+
+def _sliced(line: Timeline) -> tuple[Integers, str, tuple[str, ...]] | None:
+    """The step that was cut out of a longer trace as one, if this is such a slice; what ran into it is before it."""
+    if line.cut is None or line.cut.steps > 1:
+        return None
+    begin = int(line.at_time(np.array([line.cut.begin_ns]))[0])
+    return np.array([begin, len(line)]), "a slice of one step", ("one step that was cut out of a longer trace",)
 
 
 def _cut(line: Timeline) -> tuple[Integers, str, tuple[str, ...]]:

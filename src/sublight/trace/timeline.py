@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sublight.trace.events import Calls, Ids, Kind, Trace
+from sublight.trace.events import Calls, Cut, Ids, Kind, Trace
 from sublight.trace.links import Callers, launches_graph
 
 _WINDOW = 1 << 16
@@ -50,7 +50,8 @@ class Timeline:
     """The events of one device, of the process that used it, in order of start.
 
     Attributes:
-        last_end: when everything has ended.
+        cut: where a slice was cut out, unless its events contradict that.
+        last_end: when everything has ended; in a slice, where the next step began that is not in it.
         replays: replay numbers are not above this one.
         graphs: how many events are whole CUDA graphs recorded as one row.
         launched: how many events have a launch call in the trace.
@@ -76,6 +77,9 @@ class Timeline:
             self._reached.append(max(end, reached))
             self._ended.append(int(stretch.replay[last]) if end >= reached else self._ended[-1])
         self.last_end = self._reached[-1]
+        self.cut = trace.cut if self._fits(trace.cut) else None
+        if self.cut is not None:
+            self.last_end = self.cut.end_ns
 
     def __len__(self) -> int:
         return self._count
@@ -109,7 +113,7 @@ class Timeline:
         return np.minimum(given, self._count) if self._rows is None else np.searchsorted(self._rows, given)
 
     def times(self, places: Integers) -> Integers:
-        """When the events at these places start; behind the last event, when everything has ended."""
+        """When the events at these places start; behind the last event, `last_end`."""
         result = np.full(len(places), self.last_end, np.int64)
         there = places < self._count
         result[there] = self.trace.gpu.start[self.row(places[there])]
@@ -131,6 +135,14 @@ class Timeline:
     def call(self, places: Integers) -> Numbers:
         """The launch calls of the events at these places, -1 where they are not known."""
         return self._callers.of(self.row(places))
+
+    def _fits(self, cut: Cut | None) -> bool:
+        """Whether an event starts where a slice begins, and none starts behind its end."""
+        if cut is None or not self._count:
+            return False
+        place = self.at_time(np.array([cut.begin_ns]))
+        first, last = self.times(np.append(place, self._count - 1)).tolist()
+        return bool(place[0] < self._count and first == cut.begin_ns and last < cut.end_ns)
 
     def _windowful(self, low: int, high: int) -> Stretch:
         """From a place where a window begins; what lies before is known only where that window's past is."""
