@@ -6,8 +6,6 @@ Every import that fails on the way is kept with who asked for it, also where the
 is missing from a package is explained by the import that failed inside it, possibly modules away.
 """
 
-# ruff: noqa: PTH113, PTH116
-
 from __future__ import annotations
 
 import builtins

@@ -4,8 +4,6 @@ Owners are found by file against RECORD: a package that a .pth file puts on the 
 has no top-level entry in any metadata.
 """
 
-# ruff: noqa: B905, PTH112, PTH116, PTH118, PTH119, PTH120, PTH123, PTH202, PTH208
-
 from __future__ import annotations
 
 import base64

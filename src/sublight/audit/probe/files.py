@@ -1,7 +1,5 @@
 """Reading source files: many at once, compressed, each with what tells whether it changed."""
 
-# ruff: noqa: PTH113, PTH116, PTH118, PTH123, PTH202
-
 from __future__ import annotations
 
 import base64

@@ -1,7 +1,5 @@
 """The cards: as nvidia-smi tells them, and what only the driver library knows (shared memory, multiprocessors)."""
 
-# ruff: noqa: S603
-
 from __future__ import annotations
 
 import json

@@ -1,7 +1,5 @@
 """The interpreter itself, where it looks for packages, and the part of its environment that engines read."""
 
-# ruff: noqa: PTH110, PTH120
-
 from __future__ import annotations
 
 import importlib.util

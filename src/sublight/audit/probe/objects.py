@@ -6,8 +6,6 @@ cubin is an ELF file whose flags hold the target's number; "a" and "f" stand in 
 Layouts were checked against what nvcc writes for each target and against `cuobjdump --list-elf`.
 """
 
-# ruff: noqa: PTH113, PTH114, PTH116, PTH118, PTH119, PTH123
-
 from __future__ import annotations
 
 import mmap

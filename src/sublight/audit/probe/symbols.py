@@ -4,8 +4,6 @@ Names of one module share a process, because importing it is what takes the time
 names is tried again alone, so that the one to blame is known.
 """
 
-# ruff: noqa: B905, S603
-
 from __future__ import annotations
 
 import json

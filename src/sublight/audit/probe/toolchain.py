@@ -1,7 +1,5 @@
 """Compilers and assemblers that would be used here, the targets each knows, and the CUDA libraries there are."""
 
-# ruff: noqa: PTH112, PTH113, PTH118, PTH208, S603
-
 from __future__ import annotations
 
 import os
