@@ -8,6 +8,8 @@ import pytest
 from sublight.audit.engines.base import Route
 from sublight.audit.engines.sglang import SGLANG, moe
 from sublight.audit.ladder import Answer
+from sublight.audit.question import ask as ask_for
+from sublight.audit.question import card
 from sublight.audit.source.tree import Sources
 from sublight.audit.target import Shape, Target
 from sublight.facts.workload import Layout
@@ -270,3 +272,46 @@ def test_what_cannot_be_followed_is_not_known_and_says_why(path: str, edit: Call
     found = ask(edited("sglang==0.5.9", {path: edit}), "flashinfer_cutedsl", target((12, 0)))
     assert found.answer is Answer.NOT_KNOWN
     assert found.why
+
+
+def whole(model: str, gpu: str, a2a: str = "none", **layout: int) -> Target:
+    """The target of a model of the catalogue on a card of it."""
+    return ask_for(model, card(gpu, None), Layout(**layout), a2a=a2a).target
+
+
+@pytest.mark.parametrize(
+    ("asked", "destination"),
+    [
+        (whole("deepseek-v3", "b200", tp=8), "flashinfer.fused_moe.trtllm_fp8_block_scale_moe"),
+        (whole("deepseek-v3", "b200", tp=8, ep=8), "flashinfer.fused_moe.trtllm_fp8_block_scale_moe"),
+        (whole("glm-5-fp8", "b200", tp=8), "flashinfer.fused_moe.trtllm_fp8_block_scale_moe"),
+        (whole("qwen3.5-397b-a17b-nvfp4", "b200", tp=8), "flashinfer.fused_moe.trtllm_fp4_block_scale_moe"),
+    ],
+    ids=["deepseek-v3", "deepseek-v3-ep", "glm-5-fp8", "qwen3.5-nvfp4"],
+)
+def test_auto_on_blackwell_is_what_the_resolution_of_the_arguments_sets(asked: Target, destination: str) -> None:
+    found = ask(sources("sglang==0.5.23"), "auto", asked)
+    assert (found.answer, found.destination) == (Answer.PASS, destination)
+    assert found.why.startswith("rewritten to flashinfer_trtllm, ")
+    assert [gate for gate in found.gates if gate.answer is Answer.FAIL] == []
+
+
+def test_auto_of_an_unquantised_hybrid_on_hopper() -> None:
+    found = ask(sources("sglang==0.5.23"), "auto", whole("qwen3-next-80b-a3b", "h200", tp=8))
+    assert (found.answer, found.why) == (Answer.PASS, "fused_moe_kernel (Triton) runs")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        whole("deepseek-v3", "b200", tp=8, ep=8),
+        whole("deepseek-v3", "b200", "deepep", tp=8, dp=8, ep=8),
+        whole("qwen3-235b-a22b-fp8", "b200", tp=8, ep=8),
+    ],
+    ids=["ep", "deepep", "qwen3"],
+)
+def test_fp8_cutlass_is_refused_with_expert_parallelism(asked: Target) -> None:
+    found = ask(sources("sglang==0.5.23"), "cutlass", asked)
+    assert found.answer is Answer.FAIL
+    assert "FP8/MXFP8 Cutlass MoE is only supported with ep_size == 1" in found.why
+    assert found.proofs[-1].where == "sglang/srt/arg_groups/moe_hook.py:161"

@@ -231,3 +231,67 @@ def test_a_format_nobody_registered_is_refused(sources: Sources) -> None:
 
 def test_a_dense_model_has_no_experts(sources: Sources) -> None:
     assert ask(sources, "fast", shape=None).why == "the model has no experts"
+
+
+def test_what_a_skipped_step_would_leave_for_a_later_one_is_walked(sources: Sources) -> None:
+    old = """self._handle_moe()
+        self._handle_other_things()
+"""
+    new = """self._handle_defaults()
+        self._handle_moe()
+
+    def _handle_defaults(self):
+        if self.tp_size == 0:
+            self._left_alone = True
+        else:
+            self._left_alone = False
+"""
+    once = edited(sources, {"server_args.py": (old, new)})
+    decided = """    def _handle_moe(self):
+        if not self._left_alone and self.moe_runner_backend == "swallowed":
+            self.moe_runner_backend = "fast"
+"""
+    found = ask(edited(once, {"server_args.py": ("    def _handle_moe(self):\n", decided)}), "swallowed")
+    assert found.destination == "vendor.fused_moe.fast_fused_moe"
+    assert "rewritten to fast" in found.why
+
+
+def test_an_all_to_all_left_open_is_told_with_the_line_it_hangs_on(sources: Sources) -> None:
+    change = """    def _handle_moe(self):
+        import vendor
+        if vendor.has_fabric():
+            self.moe_a2a_backend = vendor.fabric()
+"""
+    found = ask(edited(sources, {"server_args.py": ("    def _handle_moe(self):\n", change)}), "fast")
+    assert found.answer is Answer.NOT_KNOWN
+    assert found.why == (
+        "the arguments do not settle which all-to-all is used: it hangs on a condition that could not be worked out, "
+        "vendor.has_fabric() (sglang/srt/server_args.py:22)"
+    )
+    assert [proof.where for proof in found.proofs] == ["sglang/srt/server_args.py:22"]
+    assert found.gates == ()
+
+
+def test_a_card_refused_behind_something_unknown_is_not_refused_for_certain(sources: Sources) -> None:
+    old = "        if torch.cuda.get_device_capability()[0] < 10:\n            raise ValueError"
+    new = """        if vendor_says():
+            if torch.cuda.get_device_capability()[0] < 10:
+                raise ValueError"""
+    found = ask(edited(sources, {METHOD: (old, new)}), "fast", (9, 0))
+    assert (found.answer, found.destination) == (Answer.PASS, "vendor.fused_moe.fast_fused_moe")
+    assert [(gate.answer, gate.text) for gate in found.gates] == [
+        (Answer.NOT_KNOWN, "torch.cuda.get_device_capability()[0] < 10, on some ways only")
+    ]
+
+
+def test_a_refusal_that_is_caught_and_raised_again_is_told_where_it_was_raised_first(sources: Sources) -> None:
+    old = "self._handle_moe()\n"
+    new = """try:
+            self._handle_moe()
+        except BaseException:
+            self.failed = True
+            raise
+"""
+    found = ask(edited(sources, {"server_args.py": (old, new)}), "picky")
+    assert found.proofs[-1].where == "sglang/srt/server_args.py:26"
+    assert found.proofs[-1].text.startswith("AssertionError: picky wants fp8")

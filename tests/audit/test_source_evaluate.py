@@ -453,3 +453,34 @@ def test_coming_back_to_a_checkpoint(tmp_path: Path) -> None:
     assert e.call_name("engine.m.put", ["a"]).value == ["a", ["a"]]
     e.back(start)
     assert e.call_name("engine.m.put", ["b"]).value == ["b", ["b"]]
+
+
+def test_keywords_that_may_be_missing_leave_the_others_alone(tmp_path: Path) -> None:
+    e = walk(
+        tmp_path,
+        {
+            "engine/steps.py": """
+            STASH = []
+
+            def declare(source, **fields):
+                STASH.append((source, dict(fields)))
+
+            def decided(vendor):
+                return {"page_size": 64} if vendor.asks() else {}
+
+            def read(name, vendor):
+                declared = decided(vendor)
+                if declared:
+                    declare("decided", **declared)
+                for _, each in reversed(STASH):
+                    if name in each:
+                        return each[name]
+                return "as it was"
+            """
+        },
+    )
+    vendor = Unknown("something outside")
+    assert e.run(e.name("engine.steps.read"), ["backend", vendor], {}).value == "as it was"
+    found = e.run(e.name("engine.steps.read"), ["page_size", vendor], {}).value
+    assert isinstance(found, Choice)
+    assert set(found.options) == {64, "as it was"}

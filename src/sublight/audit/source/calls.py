@@ -49,9 +49,21 @@ def expression(machine: Machine, node: ast.Call, scope: Scope) -> Value:
             keywords[keyword.arg] = value
         elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
             keywords.update(value)
+        elif (gathered := _gathered(callee, value)) is not None:
+            keywords.update(gathered)
         else:
             keywords["**"] = MANY
     return call(machine, callee, arguments, keywords, node, scope)
+
+
+def _gathered(callee: Value, value: Value) -> dict[str, Value] | None:
+    """Keywords that may be missing, for a function that gathers them all in its own `**`; None for any others."""
+    items = parts.as_dict(value) if isinstance(value, Choice) else {MANY: MANY}
+    if not isinstance(callee, Function) or callee.node.args.kwarg is None:
+        return None
+    spec = callee.node.args
+    named = {each.arg for each in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
+    return items if all(isinstance(key, str) and key not in named for key in items) else None
 
 
 def _parent(machine: Machine, node: ast.Call, scope: Scope) -> Value:

@@ -43,10 +43,11 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def refused_at(self) -> Event | None:
-        """The `raise` or `assert` that the call certainly ends with."""
+        """The `raise` or `assert` that the call certainly ends with; where it is raised first, not where it passes."""
         if self.refusal is None:
             return None
-        return next((e for e in reversed(self.events) if e.kind == "raise" and e.value is self.refusal), None)
+        raised = [e for e in self.events if e.kind == "raise" and e.value is self.refusal]
+        return next((e for e in raised if e.certain), raised[-1] if raised else None)
 
 
 class Checkpoint(NamedTuple):

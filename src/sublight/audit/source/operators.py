@@ -57,7 +57,20 @@ def truth(value: Value) -> bool | None:
         return True if len(value) > 1 else None
     if value is MISSING or value is MANY:
         return None
-    return bool(value)
+    if isinstance(value, dict):
+        return _any_there(value.values())
+    return _any_there(value) if isinstance(value, list) else bool(value)
+
+
+def _any_there(held: Iterable[Value]) -> bool | None:
+    """Whether a container has anything in it, of what may be missing."""
+    there = False
+    for each in held:
+        if isinstance(each, Choice) and MISSING in each.options:
+            there = True
+        elif each is not MISSING:
+            return True
+    return None if there else False
 
 
 def agreed(answers: Any) -> bool | None:

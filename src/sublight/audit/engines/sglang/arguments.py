@@ -9,6 +9,8 @@ import msgspec
 from sublight.audit.engines.sglang import checkpoint
 from sublight.audit.engines.sglang.facts import PATH, facts
 from sublight.audit.source.evaluate import Checkpoint, Evaluator, Outcome
+from sublight.audit.source.events import Event
+from sublight.audit.source.mentions import named_in
 from sublight.audit.source.tree import Sources
 from sublight.audit.source.values import MISSING, Class, Function, Instance, Member, Unknown, Value
 from sublight.audit.target import Target
@@ -41,6 +43,18 @@ class Settled(msgspec.Struct, frozen=True):
     @property
     def refused(self) -> Outcome | None:
         return next((outcome for outcome in self.outcomes if outcome.refusal is not None), None)
+
+    def undecided(self, option: str) -> Event | None:
+        """The first open decision in a function that names the option; None when no such decision was met."""
+        return next(
+            (
+                event
+                for outcome in self.outcomes
+                for event in outcome.events
+                if event.kind == "branch" and event.outcome is None and named_in(event.module, event.function, option)
+            ),
+            None,
+        )
 
 
 class Launch:

@@ -92,6 +92,7 @@ def model_config(target: Target) -> Instance:
         "is_generation": True,
         "is_hybrid_swa": False,
         "nvfp4_moe_meta": None,
+        "decision_config": None,  # of a file beside the weights of classifiers
         "is_fp4_experts": False,
         "dtype": Unknown("the type of activations", solid=True),
     }

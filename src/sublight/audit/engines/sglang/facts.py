@@ -1,5 +1,6 @@
 """Facts about the machine and the launch that a walk through SGLang is given."""
 
+import re
 from typing import Any
 
 from sublight.audit.source.facts import Facts
@@ -18,6 +19,7 @@ REGISTERS = frozenset(
 )  # fmt: skip
 # These decide nothing: one checks what plugins declared, one marks parameters, one compiles a kernel.
 _OPAQUE = frozenset(("validate_declarations", "set_weight_attrs", "load_jit"))
+_MARK = re.compile(r"^\s*(?:self|server_args)\._[a-z]\w* = ", re.MULTILINE)
 _GROUPS = ("get_tp_group", "get_moe_ep_group", "get_moe_tp_group", "get_attention_tp_group", "get_world_group",
            "get_pp_group", "get_attn_tp_group")  # fmt: skip
 
@@ -28,7 +30,9 @@ def facts(sources: Sources, target: Target, options: frozenset[str], model: Inst
     mentions = Mentions(sources, options)
 
     def skips(function: Function) -> bool:
-        return _is_handler(function) and not mentions.may(function.module.module, function.node.name)  # type: ignore[union-attr]
+        if not _is_handler(function) or _leaves_a_mark(function):
+            return False
+        return not mentions.may(function.module.module, function.node.name)  # type: ignore[union-attr]
 
     return Facts(
         follow=("sglang",),
@@ -98,3 +102,9 @@ def _is_handler(function: Function) -> bool:
     spec = function.node.args
     parameters = [each.arg for each in spec.posonlyargs + spec.args]
     return parameters == ["server_args"] or (parameters == ["self"] and function.qualified.startswith("ServerArgs."))
+
+
+def _leaves_a_mark(function: Function) -> bool:
+    """Whether a step writes a private attribute of the arguments: later steps decide by it without naming this one."""
+    node = function.node
+    return bool(_MARK.search("\n".join(function.module.module.lines[node.lineno - 1 : node.end_lineno])))

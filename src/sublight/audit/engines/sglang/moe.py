@@ -57,6 +57,8 @@ def _told(begun: Launch, name: str, asked_a2a: str, settled: Settled, way: Way) 
         return Route(answer=Answer.NOT_KNOWN, why=way.reason or "nothing could be walked")
     events = [event for stage in way.stages for event in stage.outcome.events]
     a2a = settled.values.get("moe_a2a_backend")
+    if not isinstance(a2a, str):
+        return _open(settled)
     if last.name == ExpertsWalk.CALLED and (a2a != asked_a2a or a2a in _CALLED_BY_MODELS):
         why = f"all-to-all is {a2a}, with which the model's own code calls the experts; that is not followed"
         return Route(answer=Answer.NOT_KNOWN, why=why, gates=story.gates(events))
@@ -75,6 +77,16 @@ def _told(begun: Launch, name: str, asked_a2a: str, settled: Settled, way: Way) 
     if not working:
         return _unseen(last.outcome.events, rewritten, story.gates(events))
     return _judged(begun, name, asked_a2a, asked, way, working, rewritten)
+
+
+def _open(settled: Settled) -> Route:
+    """The arguments leave the all-to-all open, and with it all that follows, conditions on the card included."""
+    why = "the arguments do not settle which all-to-all is used"
+    at = settled.undecided("moe_a2a_backend")
+    if at is None:
+        return Route(answer=Answer.NOT_KNOWN, why=why)
+    why += f": it hangs on a condition that could not be worked out, {at.text} ({at.where})"
+    return Route(answer=Answer.NOT_KNOWN, why=why, proofs=(story.proof(at),))
 
 
 def _unseen(events: tuple[Event, ...], rewritten: tuple[Proof, ...], gates: tuple[Gate, ...]) -> Route:

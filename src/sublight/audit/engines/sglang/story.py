@@ -38,9 +38,16 @@ def gates(events: Iterable[Event]) -> tuple[Gate, ...]:
             refused = event.outcome is False
         elif not refused and not event.text.startswith("not "):
             continue  # it only chooses a way
-        answer = Answer.NOT_KNOWN if event.outcome is None else Answer.FAIL if refused else Answer.PASS
-        found.setdefault(event.where, Gate(answer, event.text, proof(event)))
+        found.setdefault(event.where, _gate(event, refused))
     return tuple(found.values())
+
+
+def _gate(event: Event, refused: bool) -> Gate:
+    """What was met under a condition that could not be decided may not be met at all: it refuses nobody for certain."""
+    if refused and not event.certain:
+        return Gate(Answer.NOT_KNOWN, f"{event.text}, on some ways only", proof(event))
+    answer = Answer.NOT_KNOWN if event.outcome is None else Answer.FAIL if refused else Answer.PASS
+    return Gate(answer, event.text, proof(event))
 
 
 def _raises_next(events: list[Event], at: int) -> bool:
