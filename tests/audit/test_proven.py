@@ -1,6 +1,7 @@
 """Executed, correct, fast: only a log, a trace or a trial proves them, and only for the kernel that really ran."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,16 +11,17 @@ from sublight.audit.engines.base import Declaration, Route
 from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed
 from sublight.audit.log import read_log
+from sublight.audit.origin import of_log as of_log_origin
 from sublight.audit.proven import Seen, labels_of, last_rungs
 from sublight.audit.question import ask, card
 from sublight.audit.replies import Card, Cards
 from sublight.audit.scene import Scene
-from sublight.audit.seen import kernels_of, of_log
+from sublight.audit.seen import of_another_run, of_log, seen_in
 from sublight.facts.workload import Layout
 from sublight.gap.example import bundled_example
 from sublight.registry import Registry
 from sublight.trace import classify
-from tests.audit.scenes import installation, scene, target
+from tests.audit.scenes import distribution, installation, scene, target
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 MARLIN = "vllm.model_executor.layers.fused_moe.fused_marlin_moe.MarlinExperts"
@@ -96,13 +98,77 @@ def test_a_log_of_the_engine_proves_what_it_chose(tmp_path: Path) -> None:
 def test_kernels_of_a_real_trace_are_told_by_name(tmp_path: Path) -> None:
     """The bundled slice of a run on one H200: the experts' GEMMs are Marlin's."""
     trace = str(bundled_example().traced.path)
-    kernels = kernels_of(trace)
-    assert list(kernels) == ["Marlin"]
-    assert kernels["Marlin"][0] == 150  # two products in each of 75 layers
-    ran = answers(installation(), tmp_path, "marlin", MARLIN, Seen(kernels=kernels, trace=trace))[0]
-    assert (ran.answer, ran.why) == (Answer.PASS, "kernels of Marlin ran for the experts")
-    other = answers(installation(), tmp_path, "cutlass", "x.cutlass_moe_fp4", Seen(kernels=kernels, trace=trace))[0]
+    seen = seen_in(trace, None)
+    assert list(seen.kernels) == ["Marlin"]
+    assert seen.kernels["Marlin"][0] == 150  # two products in each of 75 layers
+    assert (seen.card, seen.capability) == ("NVIDIA H200", (9, 0))
+    ran = answers(installation(), tmp_path, "marlin", MARLIN, seen)[0]
+    assert ran.answer is Answer.PASS
+    assert ran.why.startswith("kernels of Marlin ran for the experts; it does not say: ")
+    assert "card" not in ran.why
+    assert ran.why.endswith("engine version, model, which backend was asked for")
+    other = answers(installation(), tmp_path, "cutlass", "x.cutlass_moe_fp4", seen)[0]
     assert other.answer is Answer.NOT_KNOWN
+    b200 = scene(installation(), tmp_path, judged=target(10, 0, gpu="b200"))
+    step = last_rungs(b200, "vllm", declaration("marlin"), route(MARLIN), seen)[0]
+    assert step.answer is Answer.NOT_KNOWN
+    assert step.why == (
+        "the trace is of another run (card h200, asked for b200): kernels of Marlin ran for the experts"
+    )
+    (finding,) = of_another_run(seen, b200.target, "")
+    assert finding.text == "it is of another run, and proves nothing for this target: card h200, asked for b200"
+
+
+@pytest.mark.parametrize(
+    ("changes", "version", "differs"),
+    [
+        ({}, "0.20.2", ()),
+        ({}, "0.33.0", ("engine version 0.20.2, asked for 0.33.0",)),
+        ({"layout": Layout(tp=8)}, "", ("tensor parallelism 1, asked for 8",)),
+        ({"architecture": "Qwen3MoeForCausalLM"}, "", ("architecture GlmMoeDsaForCausalLM, asked for Qwen3Moe",)),
+        ({"method": "fp8"}, "", ("quantisation modelopt_fp4, asked for fp8",)),
+        ({"layout": Layout(tp=8, dp=8)}, "", ("data parallelism 1, asked for 8",)),
+    ],
+)
+def test_a_log_proves_only_for_the_run_that_it_is_of(
+    tmp_path: Path, changes: dict[str, Any], version: str, differs: tuple[str, ...]
+) -> None:
+    log = read_log(LOGS / "vllm-0.20.2-glm5-graph.log")
+    judged = target(9, 0, gpu="h200", **changes)
+    engine = distribution("vllm", version) if version else None
+    made = scene(installation(), tmp_path, judged=judged, engine=engine)
+    step = last_rungs(made, "vllm", declaration("marlin"), route(MARLIN), Seen(log=log))[0]
+    assert step.answer is (Answer.NOT_KNOWN if differs else Answer.PASS)
+    found = of_log_origin(log, judged, version).differs
+    assert len(found) == len(differs)
+    assert all(said.startswith(wanted) for said, wanted in zip(found, differs, strict=True))
+    if not differs:
+        assert step.why.endswith("; it does not say: card, layers, expert parallelism")
+    else:
+        assert step.why.startswith(f"the log is of another run ({found[0]}): ")
+
+
+def test_a_log_that_names_its_card_is_compared_by_it() -> None:
+    log = read_log(LOGS / "sglang-0.5.16-qwen3-fp8-graph.log")
+    for gpu, differs in (("h200", ()), ("b200", ("card h200, asked for b200",))):
+        judged = target(9, 0, gpu=gpu, method="fp8")
+        assert of_log_origin(log, judged, "").differs == differs
+
+
+def test_a_trace_proves_the_name_that_the_log_says_was_asked_for(tmp_path: Path) -> None:
+    """Three names lead to a kernel with the same word; the run asked for one of them."""
+    log = read_log(LOGS / "sglang-0.5.16-qwen3-nvfp4-graph.log")
+    seen = Seen(kernels={"Marlin": (96, "Marlin")}, trace="t.json", card="NVIDIA H200", log=log)
+    made = scene(installation(), tmp_path, judged=target(9, 0, gpu="h200"))
+    found = {
+        name: last_rungs(made, "sglang", declaration(name), route("sglang.marlin.run"), seen)[0]
+        for name in ("auto", "marlin", "experimental_sgl_marlin")
+    }
+    assert [step.answer for step in found.values()] == [Answer.PASS, Answer.NOT_KNOWN, Answer.NOT_KNOWN]
+    assert found["marlin"].why == (
+        "kernels of Marlin ran for the experts in a run that asked for auto; other names may lead to other kernels of "
+        "that kind"
+    )
 
 
 def test_kernels_prove_nothing_for_a_name_that_leads_elsewhere(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import msgspec
 
 from sublight.audit.engines.base import Declaration, Route
 from sublight.audit.ladder import Answer, Proof, Rung, Step, passed, unknown
+from sublight.audit.log.choices import asked_moe_backend
 from sublight.audit.log.proven import executed
 from sublight.audit.log.record import EngineLog
+from sublight.audit.origin import Origin, of_log, of_trace
 from sublight.audit.scene import Scene
 from sublight.registry import Registry
 
@@ -35,11 +37,16 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kernels: of the experts: whose they are, as `trace` calls it -> (calls in a step, the name of one).
         trace: the name of the trace, "" where none was given.
-        log: of this engine, None where none was given.
+        card, capability: of the trace.
+        world: ranks of the traced run, None where the trace does not say.
+        log: of this engine, None where none was given. Where there is a trace too, both are of one run.
     """
 
     kernels: Mapping[str, tuple[int, str]] = {}
     trace: str = ""
+    card: str = ""
+    capability: tuple[int, int] | None = None
+    world: int | None = None
     log: EngineLog | None = None
 
 
@@ -49,8 +56,8 @@ def last_rungs(scene: Scene, engine: str, declaration: Declaration, route: Route
     if has_card(scene) and name in TRIALS:
         trial: KernelTrial = TRIALS.load(name)
         return trial.steps(scene, route)
-    logged = executed(seen.log, declaration.name) if seen.log is not None and declaration.area == "moe" else None
-    traced = _traced(declaration, route, seen)
+    logged = _logged(scene, declaration, seen)
+    traced = _traced(scene, declaration, route, seen)
     ran = traced if traced is not None and (logged is None or logged.answer is Answer.NOT_KNOWN) else logged
     why = _why_not(scene)
     return (ran or unknown(Rung.EXECUTED, why, hint=_HINT), *(unknown(rung, why) for rung in _LAST[1:]))
@@ -76,16 +83,53 @@ def _why_not(scene: Scene) -> str:
     return "no small call is known for this backend"
 
 
-def _traced(declaration: Declaration, route: Route, seen: Seen) -> Step | None:
+def _logged(scene: Scene, declaration: Declaration, seen: Seen) -> Step | None:
+    """What a log of this engine proves, where it is of the run that is asked about."""
+    if seen.log is None or declaration.area != "moe":
+        return None
+    step = executed(seen.log, declaration.name)
+    origin = of_log(seen.log, scene.target, _version(scene))
+    if step.answer is Answer.NOT_KNOWN:
+        return step
+    if origin.differs:
+        return _elsewhere("the log", step.why, origin, step.proofs)
+    return msgspec.structs.replace(step, why=step.why + origin.caveat)
+
+
+def _version(scene: Scene) -> str:
+    return scene.distribution.version if scene.distribution else ""
+
+
+def _elsewhere(what: str, said: str, origin: Origin, proofs: tuple[Proof, ...]) -> Step:
+    why = f"{what} is of another run ({'; '.join(origin.differs)}): {said}"
+    return unknown(Rung.EXECUTED, why, *proofs, hint=f"{_HINT}, of a run as it is asked about")
+
+
+def _traced(scene: Scene, declaration: Declaration, route: Route, seen: Seen) -> Step | None:
     """A kernel of this backend's label among those of its area."""
     if declaration.area != "moe" or route.answer is not Answer.PASS:
         return None  # what ran then may be another backend's kernel
-    for label in labels_of(declaration.name, route.destination):
-        if label in seen.kernels:
-            calls, kernel = seen.kernels[label]
-            said = Proof("trace", seen.trace, f"{calls} calls in a step: {kernel}")
-            return passed(Rung.EXECUTED, f"kernels of {label} ran for the experts", said)
-    return None
+    label = next((label for label in labels_of(declaration.name, route.destination) if label in seen.kernels), "")
+    if not label:
+        return None
+    calls, kernel = seen.kernels[label]
+    proof = Proof("trace", seen.trace, f"{calls} calls in a step: {kernel}")
+    said = f"kernels of {label} ran for the experts"
+    asked = (asked_moe_backend(seen.log)[0] or "auto") if seen.log is not None else ""
+    if asked and asked != declaration.name:
+        why = f"{said} in a run that asked for {asked}; other names may lead to other kernels of that kind"
+        return unknown(Rung.EXECUTED, why, proof, hint=f"{_HINT}, of a run that asks for {declaration.name}")
+    origin = of_trace(seen.card, seen.capability, seen.world, scene.target)
+    if seen.log is not None:
+        logged = of_log(seen.log, scene.target, _version(scene))
+        differs = tuple(dict.fromkeys((*origin.differs, *logged.differs)))
+        untold = tuple(thing for thing in logged.untold if thing != "card" or thing in origin.untold)
+        origin = Origin(differs=differs, untold=untold)
+    elif seen.trace:
+        origin = Origin(differs=origin.differs, untold=(*origin.untold, "which backend was asked for"))
+    if origin.differs:
+        return _elsewhere("the trace", said, origin, (proof,))
+    return passed(Rung.EXECUTED, said + origin.caveat, proof)
 
 
 # Words in a destination or name -> how the rules of `trace` call whose kernel it is. The first that fits decides.

@@ -1,28 +1,67 @@
 """What was seen running: kernels of a trace, and what a log makes odd."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from sublight.audit import origin
 from sublight.audit.log import EngineLog, Known, log_findings
+from sublight.audit.proven import Seen
 from sublight.audit.question import Question
 from sublight.audit.record import AuditFinding
+from sublight.audit.target import Target
+
+if TYPE_CHECKING:
+    from sublight.trace.kernels import KernelTime
 
 
-def kernels_of(path: str) -> dict[str, tuple[int, str]]:
-    """Products of the experts in one decode step: whose they are -> (calls, the name of one). Raises SublightError."""
+def seen_in(path: str, log: EngineLog | None) -> Seen:
+    """What a trace and a log show of one run; `path` is "" where there is no trace. Raises SublightError."""
+    if not path:
+        return Seen(log=log)
     import gc
 
     from sublight.trace.analysis import analyse
-    from sublight.trace.classify import Kind
-    from sublight.trace.kernels import short_name
     from sublight.trace.read import read_trace
 
     gc.enable()  # reading makes garbage by the gigabyte
+    trace = read_trace(path)
+    device = trace.devices[0] if trace.devices else None
+    return Seen(
+        kernels=_experts(analyse(trace, None).kernels),
+        trace=path,
+        card=(device.name or "") if device else "",
+        capability=device.compute if device else None,
+        world=trace.world_size,
+        log=log,
+    )
+
+
+def _experts(kernels: "Iterable[KernelTime]") -> dict[str, tuple[int, str]]:
+    """Products of the experts in one decode step: whose they are -> (calls, the name of one)."""
+    from sublight.trace.classify import Kind
+    from sublight.trace.kernels import short_name
+
     found: dict[str, tuple[int, str]] = {}
-    for kernel in analyse(read_trace(path), None).kernels:
+    for kernel in kernels:
         if kernel.kind == Kind.MOE_GEMM:
             calls, name = found.get(kernel.backend, (0, short_name(kernel.name)))
             found[kernel.backend] = (calls + kernel.calls, name)
     return found
+
+
+def of_another_run(seen: Seen, target: Target, version: str) -> Iterator[AuditFinding]:
+    """A log or a trace that is of another version, card, model or layout than the audit: it proves nothing for it."""
+    logged = origin.of_log(seen.log, target, version).differs if seen.log is not None else ()
+    traced = origin.of_trace(seen.card, seen.capability, seen.world, target).differs if seen.trace else ()
+    for name, differs in ((seen.log.name if seen.log else "", logged), (Path(seen.trace).name, traced)):
+        if differs:
+            yield AuditFinding(
+                level="warn",
+                subject=name,
+                text=f"it is of another run, and proves nothing for this target: {'; '.join(differs)}",
+                hint="the audit for the model, card and layout that it is of, or a run of this target",
+            )
 
 
 def of_log(

@@ -12,13 +12,12 @@ from sublight.audit.importable import symbol_answer
 from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer
 from sublight.audit.log import read_log
-from sublight.audit.proven import Seen
 from sublight.audit.question import Question
 from sublight.audit.record import Audit, AuditFinding, EngineAudit, MachineSummary, SymbolAnswer, Timings
 from sublight.audit.routes import symbol_gates
 from sublight.audit.run import audit_engine
 from sublight.audit.scene import Surroundings
-from sublight.audit.seen import kernels_of, of_log
+from sublight.audit.seen import of_another_run, of_log, seen_in
 from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
 from sublight.audit.target import Target, capability
 from sublight.facts.gpu import Gpu
@@ -33,13 +32,14 @@ def audit(auditor: Auditor, question: Question) -> Audit:
     variables: frozenset[str] = frozenset()
     names = auditor.chosen()
     log = read_log(auditor.options.log) if auditor.options.log else None
-    kernels = kernels_of(auditor.options.trace) if auditor.options.trace else {}
+    given = seen_in(auditor.options.trace, log)
     for name in names:
         mine = log if log is not None and log.engine == name else None
-        seen = Seen(kernels=kernels, trace=auditor.options.trace, log=mine)
+        seen = msgspec.structs.replace(given, log=mine)
         result = audit_engine(auditor, name, question, seen)
         engines.append(result.audit)
         found += result.findings
+        found += of_another_run(seen, question.target, result.audit.version)
         variables |= result.variables or frozenset()
     if log is not None:
         found += of_log(log, question, names, auditor.installation.environment, variables)
