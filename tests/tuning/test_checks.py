@@ -18,6 +18,7 @@ SETTINGS = (
     "/sys/kernel/mm/transparent_hugepage/defrag:always defer defer+madvise [madvise] never\n"
     "/sys/module/nvidia_uvm/parameters/uvm_disable_hmm:Y\n"
 )
+INTEL = Server().cpu().replace("AMD EPYC 9575F 64-Core Processor", "Intel(R) Xeon(R) 6787P")
 
 
 def test_a_machine_with_nothing_wrong_has_nothing_to_change(tmp_path: Path) -> None:
@@ -120,6 +121,19 @@ def test_without_lspci(tmp_path: Path) -> None:
     ("parameters", "verdict", "found"),
     [
         ("iommu=pt", Verdict.FINE, "passthrough (iommu=pt)"),
+        ("iommu=pt amd_iommu=on", Verdict.FINE, "passthrough (iommu=pt)"),
+        # Of two that contradict each other the last counts, but "off" is final.
+        (
+            "iommu.passthrough=1 iommu.passthrough=0",
+            Verdict.CHANGE,
+            "translating (iommu.passthrough=1 iommu.passthrough=0)",
+        ),
+        ("iommu.passthrough=0 iommu=pt", Verdict.FINE, "passthrough (iommu.passthrough=0 iommu=pt)"),
+        ("iommu=pt iommu.passthrough=off", Verdict.CHANGE, "translating (iommu=pt iommu.passthrough=off)"),
+        ("iommu.passthrough=on", Verdict.FINE, "passthrough (iommu.passthrough=on)"),
+        ("iommu=off iommu=pt", Verdict.FINE, "off (iommu=off iommu=pt)"),
+        ("intel_iommu=on intel_iommu=off", Verdict.FINE, "off (intel_iommu=on intel_iommu=off)"),
+        ("intel_iommu=off intel_iommu=on", Verdict.CHANGE, "translating (intel_iommu=off intel_iommu=on)"),
         ("intel_iommu=on iommu=pt", Verdict.FINE, "passthrough (intel_iommu=on iommu=pt)"),
         ("intel_iommu=on,sm_on iommu.passthrough=1", Verdict.FINE, "passthrough (intel_iommu=on iommu.passthrough=1)"),
         ("intel_iommu=on", Verdict.CHANGE, "translating (intel_iommu=on)"),
@@ -129,8 +143,33 @@ def test_without_lspci(tmp_path: Path) -> None:
 )
 def test_iommu_on_the_command_line(tmp_path: Path, parameters: str, verdict: Verdict, found: str) -> None:
     line = f"BOOT_IMAGE=/vmlinuz-6.8 root=/dev/sda1 ro {parameters}"
-    finding = judged(tmp_path, Server(cmdline=line))["IOMMU"]
+    cpu = INTEL if "intel_iommu" in parameters else Server().cpu()
+    finding = judged(tmp_path, Server(cmdline=line), e_log=cpu)["IOMMU"]
     assert (finding.verdict, finding.found) == (verdict, found)
+
+
+@pytest.mark.parametrize("parameter", ["intel_iommu=off", "intel_iommu=on"])
+def test_a_parameter_for_the_other_vendor_says_nothing(tmp_path: Path, parameter: str) -> None:
+    line = f"BOOT_IMAGE=/vmlinuz-6.8 root=/dev/sda1 ro {parameter}"
+    finding = judged(tmp_path, Server(cmdline=line))["IOMMU"]
+    assert finding.verdict is Verdict.NOT_KNOWN
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ("iommu=pt", ("the kernel was told iommu=pt, and the groups say otherwise",)),
+        ("amd_iommu=off", ("the kernel was told amd_iommu=off, and yet 2 IOMMU groups exist",)),
+        ("intel_iommu=off", ()),
+        ("iommu.passthrough=0", ()),
+    ],
+)
+def test_what_the_kernel_shows_beats_what_it_was_told(tmp_path: Path, parameters: str, said: tuple[str, ...]) -> None:
+    groups = "".join(f"/sys/kernel/iommu_groups/{n}/type:DMA-FQ\n" for n in (0, 1))
+    line = f"BOOT_IMAGE=/vmlinuz-6.8 root=/dev/sda1 ro {parameters}"
+    finding = judged(tmp_path, Server(cmdline=line), x_log=groups)["IOMMU"]
+    assert (finding.verdict, finding.found) == (Verdict.CHANGE, "translating in 2 of 2 groups")
+    assert finding.contradictions == said
 
 
 @pytest.mark.parametrize(
@@ -426,3 +465,159 @@ def test_a_check_reads_only_what_it_declares(name: str) -> None:
 
     for other in set(SOURCES) - set(check.needs):
         assert f'parsed("{other}")' not in source and f'readings["{other}"]' not in source, other
+
+
+@pytest.mark.parametrize(
+    ("variables", "verdict"),
+    [
+        ("NCCL_P2P_LEVEL=5", Verdict.FINE),
+        ("NCCL_P2P_LEVEL=sys", Verdict.CHECK),  # NCCL compares names as they are, and knows none in small letters
+        ("NCCL_P2P_LEVEL=3", Verdict.CHECK),
+        ("NCCL_P2P_DISABLE=0\nNCCL_P2P_LEVEL=SYS", Verdict.FINE),
+    ],
+)
+def test_levels_of_peer_access(tmp_path: Path, variables: str, verdict: Verdict) -> None:
+    assert judged(tmp_path, x_log=f"PATH=/bin\n{variables}\n")["NCCL_P2P_LEVEL"].verdict is verdict
+
+
+def test_peer_access_that_nccl_was_told_not_to_use(tmp_path: Path) -> None:
+    told = "PATH=/bin\nNCCL_P2P_DISABLE=1\nNCCL_P2P_LEVEL=SYS\n"
+    finding = judged(tmp_path, x_log=told)["NCCL_P2P_LEVEL"]
+    assert (finding.verdict, finding.found) == (
+        Verdict.CHANGE,
+        "NCCL_P2P_DISABLE=1: NCCL uses no peer access at all",
+    )
+    assert judged(tmp_path, x_log="PATH=/bin\nNCCL_P2P_LEVEL=LOC\n")["NCCL_P2P_LEVEL"].verdict is Verdict.CHANGE
+    assert judged(tmp_path, Server(peers="CNS"), x_log=told)["NCCL_P2P_LEVEL"].verdict is Verdict.CHECK
+    joined = Server().topology().replace("PIX", "NV18").replace("SYS", "NV18")
+    assert judged(tmp_path, b_log=joined, x_log=told)["NCCL_P2P_LEVEL"].verdict is Verdict.CHANGE
+
+
+@pytest.mark.parametrize(
+    ("variable", "verdict"),
+    [
+        ("NCCL_PROTO=Simple", Verdict.CHECK),
+        ("NCCL_PROTO=LL,LL128,Simple", Verdict.CHECK),
+        ("NCCL_PROTO=LL,LL128", Verdict.FINE),
+        ("NCCL_PROTO=^Simple", Verdict.FINE),
+        ("NCCL_PROTO=^LL", Verdict.CHECK),
+        ("NCCL_MIN_NCHANNELS=2", Verdict.CHECK),
+        ("NCCL_MIN_NCHANNELS=8", Verdict.FINE),
+        ("NCCL_GRAPH_FILE=/etc/graph.xml", Verdict.FINE),
+    ],
+)
+def test_what_helps_nccl_on_an_amd_host(tmp_path: Path, variable: str, verdict: Verdict) -> None:
+    assert judged(tmp_path, x_log=f"PATH=/bin\n{variable}\n")["NCCL's view of an AMD host"].verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"), [("8", Verdict.FINE), ("1", Verdict.FINE), ("256", Verdict.CHECK), ("", Verdict.CHECK)]
+)
+def test_threads_a_rank(tmp_path: Path, value: str, verdict: Verdict) -> None:
+    assert judged(tmp_path, x_log=f"PATH=/bin\nOMP_NUM_THREADS={value}\n")["OMP_NUM_THREADS"].verdict is verdict
+
+
+def test_the_allocator_is_shown_under_the_name_that_was_set(tmp_path: Path) -> None:
+    found = judged(tmp_path, x_log="PATH=/bin\nPYTORCH_ALLOC_CONF=expandable_segments:True\n")["expandable_segments"]
+    assert (found.verdict, found.found) == (Verdict.CHECK, "PYTORCH_ALLOC_CONF=expandable_segments:True")
+
+
+def test_a_card_in_a_slower_slot(tmp_path: Path) -> None:
+    now = "                Max                    : 5\n                Current                : 4\n"
+    slot = now.replace(": 5", ": 4") + "                Device Max             : 5\n"
+    text = Server(pstate="P0", utilization=100, generation=4).smi().replace(now, slot)
+    finding = judged(tmp_path, a_log=text)["PCIe generation of the GPUs"]
+    assert finding.verdict is Verdict.CHECK
+    assert finding.found == "gen 4 on all 4 GPUs; the card can do gen 5, its slot gen 4: all 4 GPUs"
+
+
+def test_a_limit_that_holds_clocks_is_named(tmp_path: Path) -> None:
+    text = (
+        Server(utilization=100, pstate="P0")
+        .smi()
+        .replace("SW Power Cap                   : Not", "SW Power Cap                   :", 3)
+    )
+    finding = judged(tmp_path, a_log=text)["clocks held down"]
+    assert (finding.verdict, finding.found) == (Verdict.CHECK, "SW Power Cap on GPUs 0, 1, 2 of 4")
+    heat = text.replace("HW Slowdown                    : Not", "HW Slowdown                    :", 1)
+    finding = judged(tmp_path, a_log=heat)["clocks held down"]
+    assert (finding.verdict, finding.found) == (
+        Verdict.CHANGE,
+        "SW Power Cap on GPUs 0, 1, 2 of 4; HW Slowdown on GPU 0 of 4",
+    )
+
+
+def test_persistence_that_is_told_for_some(tmp_path: Path) -> None:
+    text = (
+        Server()
+        .smi()
+        .replace("Persistence Mode                   : Enabled", "Persistence Mode                   : N/A", 2)
+    )
+    finding = judged(tmp_path, a_log=text)["persistence mode"]
+    assert (finding.verdict, finding.found) == (Verdict.CHECK, "on for GPUs 2, 3 of 4; not told for GPUs 0, 1 of 4")
+    text = text.replace(
+        "Persistence Mode                   : Enabled", "Persistence Mode                   : Disabled", 1
+    )
+    assert judged(tmp_path, a_log=text)["persistence mode"].found == "off on GPU 2 of 4; not told for GPUs 0, 1 of 4"
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(160, Verdict.CHECK), (199, Verdict.CHECK), (201, Verdict.FINE)])
+def test_a_third_of_the_limit_is_where_waiting_begins(tmp_path: Path, power: int, verdict: Verdict) -> None:
+    server = Server(pstate="P0", utilization=100, generation=5, power_w=power)
+    assert judged(tmp_path, server)["busy, and not working"].verdict is verdict
+
+
+def test_limits_that_differ_without_a_default(tmp_path: Path) -> None:
+    text = Server().smi().replace("Default Power Limit            : 600.00 W", "Default Power Limit            : N/A")
+    text = text.replace("Current Power Limit            : 600.00 W", "Current Power Limit            : 450.00 W", 1)
+    finding = judged(tmp_path, a_log=text)["power limit"]
+    assert (finding.verdict, finding.found) == (Verdict.CHECK, "450 W on all 4 GPUs; cards differ: 450 to 600 W")
+
+
+def test_half_the_lanes_of_one_idle_and_one_busy_card_is_a_loss(tmp_path: Path) -> None:
+    text = (
+        Server(width=8)
+        .smi()
+        .replace("GPU                            : 0 %", "GPU                            : 97 %", 1)
+    )
+    finding = judged(tmp_path, a_log=text)["PCIe width of the GPUs"]
+    assert (finding.verdict, finding.found) == (Verdict.CHANGE, "x8 of x16 on all 4 GPUs")
+
+
+def test_the_port_above_an_idle_card_slows_down_with_it(tmp_path: Path) -> None:
+    def slowed(address: str) -> str:
+        head, at, rest = Server().pci().partition(f"{address} PCI bridge")
+        return head + at + rest.replace("LnkSta:\tSpeed 32GT/s", "LnkSta:\tSpeed 2.5GT/s", 1)
+
+    nearest = judged(tmp_path, d_log=slowed("02:01.0"))["PCIe links above the GPUs"]
+    assert (nearest.verdict, nearest.found) == (
+        Verdict.FINE,
+        "full width on all 8 bridges, full speed on all but the 1 ports that slow down with their cards",
+    )
+    higher = judged(tmp_path, d_log=slowed("01:00.0"))["PCIe links above the GPUs"]
+    assert higher.verdict is Verdict.CHECK
+    assert higher.found == "1 of 8 bridges below what they can: 0000:01:00.0 x16 at 2.5 GT/s of x16 at 32"
+
+
+def test_two_bridges_above_a_card_are_no_switch(tmp_path: Path) -> None:
+    blocks = [block for block in Server().pci().split("\n\n") if not block.startswith(("02:0", "82:0"))]
+    assert len(blocks) == 8
+    assert "writes to several roots" not in judged(tmp_path, d_log="\n\n".join(blocks))
+
+
+def test_pages_that_are_always_put_together(tmp_path: Path) -> None:
+    text = SETTINGS.replace("always defer defer+madvise [madvise] never", "[always] defer defer+madvise madvise never")
+    finding = judged(tmp_path, x_log=text)["transparent huge pages"]
+    assert (finding.verdict, finding.found) == (Verdict.CHECK, "madvise, defrag always")
+
+
+def test_a_domain_of_its_own_is_not_domain_zero(tmp_path: Path) -> None:
+    # Drives behind a volume management device have a domain of five digits; its last four are those of the cards.
+    vmd = (
+        "\n10000:00:01.1 PCI bridge: Intel Corporation Device 352b (rev 04)\n\tBus: primary=00, secondary=01, "
+        "subordinate=04, sec-latency=0\n\tLnkCap:\tPort #5, Speed 32GT/s, Width x16\n"
+        "\tLnkSta:\tSpeed 16GT/s, Width x4\n\tACSCtl:\tSrcValid+ ReqRedir+ CmpltRedir+\n"
+    )
+    found = judged(tmp_path, d_log=Server().pci() + vmd)
+    assert found["ACS on the way between GPUs"].found == "off on all 6 bridges above GPUs that have it"
+    assert found["PCIe links above the GPUs"].found == "full width on all 8 bridges, full speed on all of them"

@@ -184,6 +184,71 @@ def test_numa_nodes() -> None:
     assert (two.nodes, two.distances, sum(two.sizes_bytes.values())) == ((0, 1), {"0-1": 32}, 1547706 * 2**20)
 
 
+def test_of_two_directions_the_larger_distance_counts() -> None:
+    text = Server().numa().replace("  1:  32  10", "  1:  12  10")
+    assert system.parse_numa(text).distances == {"0-1": 32}
+    assert system.parse_numa(Server().numa().replace("  0:  10  32", "  0:  10  12")).distances == {"0-1": 32}
+
+
+def test_a_log_is_a_row_a_card() -> None:
+    head = "timestamp, index, utilization.gpu [%], power.draw [W]\n"
+    lines = [
+        f"2026/09/01 10:00:0{t}.{i}, {i}, {0 if t < 2 else 100} %, {500 + 10 * t + i} W"
+        for t in range(6)
+        for i in (0, 1)
+    ]
+    rows = nvidia_csv.parse(head + "\n".join(lines))
+    # Of the samples at 90 % and more (520 to 550 W) the one of median power.
+    assert [(row.text("index"), row.number("power.draw"), row.line) for row in rows] == [("0", 530, 8), ("1", 531, 9)]
+    again = "index, power.draw [W], utilization.gpu [%], timestamp\n0, 900 W, 100 %, 2026/09/01 10:00:09\n"
+    both = nvidia_csv.parse(head + "\n".join(lines[:2]) + "\n" + again)
+    assert [(row.number("power.draw"), row.number("utilization")) for row in both] == [(900, 100), (501, 0)]
+
+
+def test_a_log_by_bus_address_and_one_that_names_no_card() -> None:
+    log = "timestamp, pci.bus_id, power.draw [W]\n"
+    log += "".join(f"10:00:0{t}.{n}, 00000000:0{n}:00.0, {100 * n} W\n" for t in range(3) for n in (1, 6))
+    assert [(row.text("bus"), row.number("power.draw")) for row in nvidia_csv.parse(log)] == [
+        ("00000000:01:00.0", 100),
+        ("00000000:06:00.0", 600),
+    ]
+    assert nvidia_csv.parse("timestamp, utilization.gpu [%], power.draw [W]\n10:00:00, 5 %, 70 W\n") == ()
+
+
+def test_a_cell_beyond_all_measure_is_no_row() -> None:
+    text = "index, power.draw [W]\n0, 70 W\n1, " + "9" * 200_000 + "\n"
+    assert [row.text("index") for row in nvidia_csv.parse(text)] == ["0"]
+
+
+def test_a_query_that_was_repeated_is_each_card_at_its_busiest() -> None:
+    busy = Server(utilization=97, power_w=410).smi()
+    log = nvidia_q.parse(Server().smi() + busy + Server().smi())
+    assert [gpu.number("Utilization/GPU") for gpu in log.gpus] == [97] * 4
+    assert [gpu.number("GPU Power Readings/Instantaneous Power Draw") for gpu in log.gpus] == [410] * 4
+
+
+def test_values_in_quotes_and_dashes_on_the_command_line() -> None:
+    assert system.arguments('note="a iommu=off b" intel-iommu=on x') == [
+        ("note", "a iommu=off b"),
+        ("intel_iommu", "on"),
+        ("x", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("printed", "address"),
+    [
+        ("00000000:06:00.0", "0000:06:00.0"),
+        ("06:00.0", "0000:06:00.0"),
+        ("00010000:81:00.0", "10000:81:00.0"),
+        ("10000:81:00.0", "10000:81:00.0"),
+        ("00000000:F4:00.0", "0000:f4:00.0"),
+    ],
+)
+def test_an_address_in_its_spellings(printed: str, address: str) -> None:
+    assert lspci.address(printed) == address
+
+
 def test_memory() -> None:
     values = system.parse_memory(real("memory.log"))
     assert system.kib(values, "MemTotal") == 263998500 * 1024 and system.kib(values, "SwapTotal") == 0

@@ -12,6 +12,7 @@ from sublight.records import decode, encode, save
 from sublight.report.views import document, record_types
 from sublight.tuning.record import HostReport
 from sublight.tuning.report import folder_report, host_report, read_snapshot, snapshot_report
+from sublight.tuning.sources import SOURCES
 from tests.tuning.judged import H200
 from tests.tuning.machines import Server, folder
 
@@ -229,8 +230,6 @@ def test_a_hung_driver_is_waited_for_once() -> None:
 
 
 def test_part_of_several_files_is_an_answer() -> None:
-    from sublight.tuning.sources import SOURCES
-
     argv = SOURCES["kernel settings"].argv
     box = Box({argv: Completed(argv, 2, b"/proc/sys/vm/swappiness:60\n")})
     findings = {f.knob: f for f in host_report(box, "local").findings}
@@ -240,3 +239,29 @@ def test_part_of_several_files_is_an_answer() -> None:
 def test_no_name_of_a_person_is_kept() -> None:
     report = host_report(Box({}), "ssh")
     assert report.name == "box" and report.recording.name == "box"
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (b"No devices were found\n", "nvidia-smi says: No devices were found"),
+        (bytes(range(128, 256)) * 9, "nvidia-smi printed nothing that is known"),
+        (b"", "nvidia-smi printed nothing that is known"),
+    ],
+)
+def test_a_tool_that_ends_well_and_says_what_is_wrong(said: bytes, found: str) -> None:
+    asked = [argv for argv in (source.argv for source in SOURCES.values()) if argv[0] == "nvidia-smi"]
+    report = host_report(Box({argv: Completed(argv, 0, said) for argv in asked}), "local")
+    assert report.machine.gpus_note == found
+    texts = {finding.knob: finding.found for finding in report.findings}
+    assert texts["all-reduce without NVLink"] == texts["peer access (P2P)"] == texts["power limit"] == found
+
+
+def test_folders_and_files_of_the_kernel_are_not_read(tmp_path: Path) -> None:
+    for place in ("/proc", "/proc/self", "/sys"):
+        with pytest.raises(InputFileError) as error:
+            folder_report(Path(place))
+        assert error.value.found == "it is a folder of the running kernel, not of saved output"
+    folder(tmp_path, {"a.log": Server().smi()})
+    (tmp_path / "b.log").symlink_to("/proc/kmsg")  # to whoever may read it, it waits for the next message
+    assert folder_report(tmp_path).remarks == ("not recognised, and left out: b.log",)

@@ -38,6 +38,8 @@ def read_folder(folder: Path) -> Folder:
         paths = sorted(path for path in folder.iterdir() if path.is_file())
     except (OSError, ValueError) as error:
         raise InputFileError(asked, getattr(error, "strerror", None) or str(error), _HINT) from None
+    if any(folder.resolve().is_relative_to(place) for place in ("/proc", "/sys", "/dev")):
+        raise InputFileError(asked, "it is a folder of the running kernel, not of saved output", _HINT)
     if len(paths) > _MOST_FILES:
         raise InputFileError(asked, f"it holds {len(paths):,} files", _HINT)
     texts: dict[str, str] = {}
@@ -45,7 +47,7 @@ def read_folder(folder: Path) -> Folder:
     remarks: list[str] = []
     strangers: list[str] = []
     for path in paths:
-        text = read_small_file(path, asked, _HINT, _LARGEST_BYTES).decode("utf-8", "replace")
+        text = _text(path, asked)
         kinds = [name for name, source in SOURCES.items() if source.looks_like(text)]
         if not kinds:
             strangers.append(path.name)
@@ -60,6 +62,16 @@ def read_folder(folder: Path) -> Folder:
     if strangers:
         remarks.append(f"not recognised, and left out: {_some(strangers)}")
     return Folder(Recording(folder.resolve().name, tuple(_answers(texts))), labels, tuple(remarks))
+
+
+def _text(path: Path, asked: str) -> str:
+    """What is in it. Files of the running kernel say that they are empty, and reading some of them waits for ever."""
+    try:
+        if path.stat().st_size == 0:
+            return ""
+    except OSError as error:
+        raise InputFileError(asked, f"{path.name}: {error.strerror or error}", _HINT) from None
+    return read_small_file(path, asked, _HINT, _LARGEST_BYTES).decode("utf-8", "replace")
 
 
 def _answers(texts: dict[str, str]) -> list[Answer]:

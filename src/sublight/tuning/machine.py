@@ -4,13 +4,12 @@ A number that was not printed is `not_known` with the reason. Nothing is looked 
 capability of a card that the catalogue knows by its exact name, and that says so.
 """
 
-from collections.abc import Iterator
-
 import msgspec
 
 from sublight.records import Evidence, Figure, not_known
-from sublight.tuning.card import Card, GpuFacts
-from sublight.tuning.parsers import lspci, matrix, nvidia_csv, nvidia_q, nvidia_table, system
+from sublight.tuning.card import GpuFacts
+from sublight.tuning.cards import cards
+from sublight.tuning.parsers import lspci, matrix, nvidia_q, nvidia_table, system
 from sublight.tuning.readings import Readings
 
 
@@ -52,13 +51,13 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
 def machine_facts(readings: Readings) -> MachineFacts:
     """Everything that can be said of the machine, from whichever source says it best."""
     log: nvidia_q.QueryLog | None = readings.parsed("nvidia-smi -q")
-    rows: tuple[nvidia_csv.Row, ...] = readings.parsed("nvidia-smi --query-gpu") or ()
     table: nvidia_table.Table | None = readings.parsed("nvidia-smi")
     topology: matrix.Matrix | None = readings.parsed("nvidia-smi topo -m")
     peers: matrix.Matrix | None = readings.parsed("nvidia-smi topo -p2p r")
+    pci: lspci.Pci | None = readings.parsed("lspci -vvv")
     cpu: system.Cpu | None = readings.parsed("lscpu")
     numa: system.Numa | None = readings.parsed("numactl -H")
-    gpus = tuple(_gpus(log, rows, table, topology, readings))
+    gpus = tuple(card.facts(topology, pci) for card in cards(readings))
     return MachineFacts(
         gpus=gpus,
         gpus_note="" if gpus else readings.missing("nvidia-smi -q", "nvidia-smi") or "no card is listed",
@@ -101,31 +100,3 @@ def _system_memory(readings: Readings) -> Figure:
     if numa and numa.sizes_bytes:
         return Figure(float(sum(numa.sizes_bytes.values())), Evidence.MEASURED, readings.where("numactl -H"))
     return not_known(readings.missing("/proc/meminfo") or "/proc/meminfo names no MemTotal")
-
-
-def _gpus(
-    log: nvidia_q.QueryLog | None,
-    rows: tuple[nvidia_csv.Row, ...],
-    table: nvidia_table.Table | None,
-    topology: matrix.Matrix | None,
-    readings: Readings,
-) -> Iterator[GpuFacts]:
-    sections = log.gpus if log else ()
-    cards = table.cards if table else ()
-    for index in range(max(len(sections), len(rows), len(cards))):
-        card = Card(
-            index,
-            sections[index] if index < len(sections) else None,
-            rows[index] if index < len(rows) else None,
-            cards[index] if index < len(cards) else None,
-            readings,
-        )
-        place = next((row for row in topology.gpus if row.name == f"GPU{index}"), None) if topology else None
-        yield card.facts(place, _pci_numa(readings, card.bus))
-
-
-def _pci_numa(readings: Readings, bus: str) -> int | None:
-    pci: lspci.Pci | None = readings.parsed("lspci -vvv")
-    if pci is None or not bus:
-        return None
-    return next((device.numa for device in pci.gpus if device.address == bus[-12:]), None)

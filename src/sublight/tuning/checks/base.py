@@ -87,8 +87,9 @@ def unmeasured(reach: Reach, reason: str) -> Cost:
 
 
 def several(indices: list[int], of: int) -> str:
-    """Which cards: "all 8 GPUs", "GPU 3", "GPUs 0, 2, 5 of 8"."""
+    """Which cards: "all 8 GPUs", "GPU 3 of 8", "GPUs 0, 2, 5 of 8"; "GPU 6" where not all were listed."""
     if len(indices) == of:
         return f"all {of} GPUs" if of > 1 else "the GPU"
     listed = ", ".join(map(str, indices))
-    return f"GPU {listed} of {of}" if len(indices) == 1 else f"GPUs {listed} of {of}"
+    total = f" of {of}" if max(indices, default=0) < of else ""
+    return f"GPU {listed}{total}" if len(indices) == 1 else f"GPUs {listed}{total}"

@@ -67,11 +67,12 @@ def _nccl_graph(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
     if "AMD" not in machine.cpu:
         return
     variables: dict[str, str] | None = readings.parsed("env")
-    helped = [name for name in ("NCCL_PROTO", "NCCL_GRAPH_FILE", "NCCL_MIN_NCHANNELS") if name in (variables or {})]
+    given = [name for name in ("NCCL_PROTO", "NCCL_GRAPH_FILE", "NCCL_MIN_NCHANNELS") if (variables or {}).get(name)]
+    helped = any(_helps(name, (variables or {})[name]) for name in given)
     sockets = f"{machine.sockets} x " if machine.sockets else ""
     found = f"{sockets}{machine.cpu}; " + (
-        ", ".join(f"{name}={(variables or {})[name]}" for name in helped)
-        if helped
+        ", ".join(f"{name}={(variables or {})[name]}" for name in given)
+        if given
         else "none of the variables is set"
         if variables is not None
         else "the variables are not known"
@@ -84,6 +85,16 @@ def _nccl_graph(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
         why="Newer NCCL may know better: the log decides",
         command="" if helped else "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH,TUNING at the engine's start",
     )
+
+
+def _helps(name: str, value: str) -> bool:
+    """Whether it keeps NCCL from what it picks by itself: the SIMPLE protocol, and two channels."""
+    if name == "NCCL_PROTO":
+        named = {protocol.strip().upper() for protocol in value.removeprefix("^").split(",")}
+        return "SIMPLE" in named if value.startswith("^") else "SIMPLE" not in named and bool({"LL", "LL128"} & named)
+    if name == "NCCL_MIN_NCHANNELS":
+        return value.isdecimal() and int(value[:6]) >= 8
+    return True
 
 
 CHECK = Check("collectives", ("nvidia-smi topo -m", "lscpu", "env"), _judge)

@@ -45,6 +45,8 @@ THREADS = Knob(
     Gain.PLAUSIBLE,
     unmeasured("jitter or start-up", "listed there without a measurement of its own"),
 )
+# As NCCL's ncclGetLevel() reads them: names in capitals alone, and older numbers, of which all above 4 are SYS.
+_NO_PEERS = {"NCCL_P2P_DISABLE": ("1",), "NCCL_P2P_LEVEL": ("LOC", "0")}
 
 
 def _judge(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
@@ -61,19 +63,45 @@ def _judge(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
         yield from (knob.unread(readings, "nvidia-smi -q", reason=reason) for knob in knobs)
         return
     where = readings.where("env")
+    off = [f"{name}={variables[name]}" for name, values in _NO_PEERS.items() if variables.get(name) in values]
+    if off:
+        yield _disabled(machine, " ".join(off), where)
+    elif not machine.nvlink:
+        yield _level(machine, variables.get("NCCL_P2P_LEVEL"), where)
     if not machine.nvlink:
-        level = variables.get("NCCL_P2P_LEVEL")
-        needed = "SYS" if (machine.numa_nodes or 1) > 1 else "PHB"
-        good = level in ("SYS", "4") or (level in ("PHB", "3") and needed == "PHB")
-        yield _variable(LEVEL, "NCCL_P2P_LEVEL", level, good, where)
-        channels = variables.get("NCCL_MIN_NCHANNELS", "")
-        enough = channels.isdecimal() and int(channels) >= 8
-        yield _variable(CHANNELS, "NCCL_MIN_NCHANNELS", channels or None, enough, where)
-        name = "PYTORCH_CUDA_ALLOC_CONF"
-        allocator = variables.get("PYTORCH_ALLOC_CONF") or variables.get(name)
+        channels = variables.get("NCCL_MIN_NCHANNELS")
+        yield _variable(CHANNELS, "NCCL_MIN_NCHANNELS", channels, (_count(channels) or 0) >= 8, where)
+        name = "PYTORCH_ALLOC_CONF" if variables.get("PYTORCH_ALLOC_CONF") else "PYTORCH_CUDA_ALLOC_CONF"
+        allocator = variables.get(name)
         yield _variable(ALLOCATOR, name, allocator, "expandable_segments:True" not in (allocator or ""), where)
     threads = variables.get("OMP_NUM_THREADS")
-    yield _variable(THREADS, "OMP_NUM_THREADS", threads, bool(threads), where)
+    yield _variable(THREADS, "OMP_NUM_THREADS", threads, 1 <= (_count(threads) or 0) <= 8, where)
+
+
+def _disabled(machine: MachineFacts, said: str, where: str) -> Finding:
+    """It holds for NVLink as well, and NCCL_P2P_DISABLE beats any level. Peer access that fails is no loss."""
+    peers = machine.peer_access
+    works = machine.nvlink or (peers is not None and all(path in ("OK", "X") for row in peers.paths for path in row))
+    return LEVEL.found(
+        Verdict.CHANGE if works else Verdict.CHECK,
+        f"{said}: NCCL uses no peer access at all",
+        where,
+        recommended="not set" if machine.nvlink else "",
+        why=_OTHER,
+    )
+
+
+def _level(machine: MachineFacts, value: str | None, where: str) -> Finding:
+    needed = "SYS" if (machine.numa_nodes or 1) > 1 else "PHB"
+    number = _count(value)
+    level = (value or "") if number is None else "SYS" if number >= 4 else "PHB" if number == 3 else ""
+    return _variable(LEVEL, "NCCL_P2P_LEVEL", value, level == "SYS" or level == needed == "PHB", where)
+
+
+def _count(text: str | None) -> int | None:
+    """The number of a variable; None where it is none. A list is for nested levels, and its first entry counts."""
+    first = (text or "").split(",")[0].strip()
+    return int(first) if first.isdecimal() and len(first) < 10 else None
 
 
 def _variable(knob: Knob, name: str, value: str | None, good: bool, where: str) -> Finding:

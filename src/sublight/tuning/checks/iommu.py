@@ -1,17 +1,21 @@
 """Whether DMA addresses are translated on their way."""
 
-import re
 from collections.abc import Iterator
 
 from sublight.tuning.checks.base import RTX6K, Check, Knob, costs
 from sublight.tuning.machine import MachineFacts
+from sublight.tuning.parsers import system
 from sublight.tuning.readings import Readings
 from sublight.tuning.record import Finding, Gain, Verdict
 
 _MEASURED = f"{RTX6K} hardware/collapse-report.md"
-_OFF = ("amd_iommu=off", "intel_iommu=off", "iommu=off")
-_PASSTHROUGH = ("iommu=pt", "iommu.passthrough=1", "amd_iommu=pt")
-_ON = ("intel_iommu=on", "iommu=force", "iommu.passthrough=0", "iommu=nopt", "amd_iommu=force_enable", "iommu=on")
+_VENDORS = {"amd_iommu": "AMD", "intel_iommu": "Intel"}  # each of them is read by the driver of that vendor alone
+# Of these the last one counts, by whichever of the two names; "off" is final wherever it stands.
+_MODES = {
+    **dict.fromkeys(("iommu=pt", *(f"iommu.passthrough={yes}" for yes in ("1", "y", "on"))), "passthrough"),
+    **dict.fromkeys(("iommu=nopt", *(f"iommu.passthrough={no}" for no in ("0", "n", "off"))), "translating"),
+}
+_ON = ("intel_iommu=on", "iommu=force", "amd_iommu=force_enable", "iommu=on")
 
 IOMMU = Knob(
     "IOMMU",
@@ -25,58 +29,82 @@ IOMMU = Knob(
 
 
 def _judge(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
-    parameters: dict[str, list[str]] | None = readings.parsed("/proc/cmdline")
-    given = [f"{name}={value}" for name, values in (parameters or {}).items() for value in values]
-    given = [part for option in given for part in _split(option)]
+    said, told = _told(readings["/proc/cmdline"].text, machine.cpu)
     groups = _groups(readings)
     where = readings.where("/proc/cmdline")
-    said = [option for option in given if option in (*_OFF, *_PASSTHROUGH, *_ON)]
     virtual = (
         f"this is a virtual machine ({machine.hypervisor}), and the IOMMU of its host is not seen here"
         if machine.hypervisor
         else ""
     )
-    if any(option in _OFF for option in said):
-        clash: tuple[str, ...] = ()
-        if groups:
-            clash = (f"the kernel was told {' '.join(said)}, and yet {groups} IOMMU groups exist",)
-        verdict = Verdict.CHECK if clash else Verdict.FINE
-        yield IOMMU.found(verdict, f"off ({' '.join(said)})", where, contradictions=clash, why=virtual)
-    elif any(option in _PASSTHROUGH for option in said):
-        yield IOMMU.found(Verdict.FINE, f"passthrough ({' '.join(said)})", where, why=virtual)
-    elif types := readings.files("/sys/kernel/iommu_groups/", "/type"):
-        yield _by_type(readings, {path: value.text for path, value in types.items()}, virtual)
-    elif said:
-        yield IOMMU.found(Verdict.CHANGE, f"translating ({' '.join(said)})", where, why=virtual)
+    # What the kernel shows comes before what it was told.
+    if types := readings.files("/sys/kernel/iommu_groups/", "/type"):
+        yield _by_type(readings, {path: value.text for path, value in types.items()}, told, said, virtual)
+    elif told == "off":
+        clash = (f"the kernel was told {said}, and yet {groups} IOMMU groups exist",) if groups else ()
+        yield IOMMU.found(
+            Verdict.CHECK if clash else Verdict.FINE, f"off ({said})", where, contradictions=clash, why=virtual
+        )
     elif groups == 0:
-        there = readings.where("ls of IOMMUs")
         found = "no IOMMU is in use" + (" by this guest" if virtual else "")
-        yield IOMMU.found(Verdict.FINE, found, there, where if parameters is not None else "", why=virtual)
+        yield IOMMU.found(Verdict.FINE, found, readings.where("ls of IOMMUs"), where if said else "", why=virtual)
+    elif told:
+        verdict = Verdict.FINE if told == "passthrough" else Verdict.CHANGE
+        yield IOMMU.found(verdict, f"{told} ({said})", where, why=virtual)
     else:
-        reason = readings.missing("IOMMU groups", "/proc/cmdline") if parameters is None else (
+        reason = readings.missing("IOMMU groups", "/proc/cmdline") if readings["/proc/cmdline"].text is None else (
             f"{where} does not set it, and then the kernel's build decides"
         )  # fmt: skip
         yield IOMMU.unread(readings, "IOMMU groups", reason=reason)
 
 
-def _by_type(readings: Readings, types: dict[str, str], virtual: str) -> Finding:
+def _told(command_line: str | None, cpu: str) -> tuple[str, str]:
+    """What the command line says of it, and what that comes to: "off", "passthrough", "translating", or "" for nothing.
+
+    As iommu_setup() and iommu_set_def_domain_type() of Linux read it; a parameter for the other vendor says nothing.
+    """
+    other = {name for name, vendor in _VENDORS.items() if any(v in cpu and v != vendor for v in _VENDORS.values())}
+    given = [
+        option
+        for name, value in system.arguments(command_line or "")
+        if name not in other
+        for option in _split(name, value)
+    ]
+    said = [o for o in given if o in _MODES or o in _ON or o in ("iommu=off", "amd_iommu=off", "intel_iommu=off")]
+    intel = [option for option in said if option in ("intel_iommu=on", "intel_iommu=off")]
+    modes = [_MODES[option] for option in said if option in _MODES]
+    listed = " ".join(said)
+    if "iommu=off" in said or "amd_iommu=off" in said or intel[-1:] == ["intel_iommu=off"]:
+        return listed, "off"
+    if modes:
+        return listed, modes[-1]
+    return listed, "translating" if any(option in _ON for option in said) else ""
+
+
+def _by_type(readings: Readings, types: dict[str, str], told: str, said: str, virtual: str) -> Finding:
     translating = [path for path, kind in types.items() if kind.startswith("DMA")]
     where = readings.where("IOMMU groups")
+    clash: tuple[str, ...] = ()
+    if told == "off":
+        clash = (f"the kernel was told {said}, and yet {len(types)} IOMMU groups exist",)
+    elif told and (told == "translating") != bool(translating):
+        clash = (f"the kernel was told {said}, and the groups say otherwise",)
     if not translating:
-        return IOMMU.found(Verdict.FINE, f"passthrough in all {len(types)} groups", where, why=virtual)
+        found = f"passthrough in all {len(types)} groups"
+        return IOMMU.found(Verdict.FINE, found, where, why=virtual, contradictions=clash)
     return IOMMU.found(
         Verdict.CHANGE,
         f"translating in {len(translating)} of {len(types)} groups",
         where,
         why=virtual,
+        contradictions=clash,
         command="iommu=pt on the kernel's command line, then p2pBandwidthLatencyTest",
     )
 
 
-def _split(option: str) -> list[str]:
+def _split(name: str, values: str) -> list[str]:
     """`amd_iommu=off,foo` is two settings."""
-    name, _, values = option.partition("=")
-    return [f"{name}={value}" for value in re.split(",", values)] if values else [name]
+    return [f"{name}={value}" for value in values.lower().split(",")]
 
 
 def _groups(readings: Readings) -> int | None:

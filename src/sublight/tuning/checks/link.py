@@ -6,7 +6,7 @@ from sublight.records import Evidence, Figure
 from sublight.tuning.card import GpuFacts
 from sublight.tuning.checks.base import NVIDIA_SMI, RTX6K, Check, Knob, costs, several, unmeasured
 from sublight.tuning.machine import MachineFacts
-from sublight.tuning.parsers import lspci
+from sublight.tuning.parsers import lspci, nvidia_q
 from sublight.tuning.readings import Readings
 from sublight.tuning.record import Cost, Finding, Gain, Verdict
 
@@ -55,14 +55,15 @@ def _judge(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
     gpus = [gpu for gpu in machine.gpus if gpu.pcie_width_now.value]  # none has no lanes
     if not gpus:
         yield WIDTH.unread(readings, "nvidia-smi -q")
-        yield GENERATION.unread(readings, "nvidia-smi -q")
+        told = [gpu for gpu in machine.gpus if gpu.pcie_gen_now.value and gpu.pcie_width_now.value is None]
+        yield _generation(readings, machine, told) if told else GENERATION.unread(readings, "nvidia-smi -q")
     elif all(gpu.shares_memory for gpu in machine.gpus):
         found = f"{_speeds(gpus)}; these cards share the memory of the processor"
         why = "no weight, cache or message crosses this link where the memory is shared"
         yield WIDTH.found(Verdict.FINE, found, gpus[0].pcie_width_now.source, recommended="anything", why=why)
     else:
         yield _width(readings, machine, gpus)
-        yield _generation(machine, gpus)
+        yield _generation(readings, machine, gpus)
     yield from _above(readings, machine)
 
 
@@ -79,7 +80,7 @@ def _width(readings: Readings, machine: MachineFacts, gpus: list[GpuFacts]) -> F
             contradictions=clashes,
         )
     worst = min(narrow, key=lambda gpu: gpu.pcie_width_now.known)
-    idle = [gpu for gpu in narrow if gpu.idle]
+    idle = [gpu for gpu in narrow if gpu.width_at_rest]
     lost = worst.pcie_width_most.known / worst.pcie_width_now.known
     said = f"x{worst.pcie_width_now.known:.0f} of x{worst.pcie_width_most.known:.0f}"
     if idle:
@@ -94,28 +95,31 @@ def _width(readings: Readings, machine: MachineFacts, gpus: list[GpuFacts]) -> F
     )
 
 
-def _generation(machine: MachineFacts, gpus: list[GpuFacts]) -> Finding:
+def _generation(readings: Readings, machine: MachineFacts, gpus: list[GpuFacts]) -> Finding:
     slow = [gpu for gpu in gpus if _less(gpu.pcie_gen_now.value, gpu.pcie_gen_most.value)]
+    slots = _slower_slots(readings, machine, gpus)
     if not slow:
-        known = [gpu.pcie_gen_now.value for gpu in gpus if gpu.pcie_gen_now.value is not None]
+        known = [gpu for gpu in gpus if gpu.pcie_gen_now.value is not None]
         if not known:
             return GENERATION.found(Verdict.NOT_KNOWN, gpus[0].pcie_gen_now.note, command=UNDER_LOAD)
-        found = f"gen {min(known):.0f} on {several([gpu.index for gpu in gpus], len(machine.gpus))}"
-        return GENERATION.found(Verdict.FINE, found, gpus[0].pcie_gen_now.source)
+        lowest = min(gpu.pcie_gen_now.known for gpu in known)
+        found = f"gen {lowest:.0f} on {several([gpu.index for gpu in known], len(machine.gpus))}"
+        verdict = Verdict.CHECK if slots else Verdict.FINE
+        return GENERATION.found(verdict, found + slots, known[0].pcie_gen_now.source)
     worst = min(slow, key=lambda gpu: gpu.pcie_gen_now.known)
     said = f"gen {worst.pcie_gen_now.known:.0f} of {worst.pcie_gen_most.known:.0f}"
     where = several([gpu.index for gpu in slow], len(machine.gpus))
-    idle = [gpu for gpu in slow if gpu.idle]
+    idle = [gpu for gpu in slow if gpu.generation_at_rest]
     if len(idle) < len(slow):
-        busy = [gpu.index for gpu in slow if not gpu.idle]
+        busy = [gpu.index for gpu in slow if not gpu.generation_at_rest]
         found = f"{said} on {where}, " + (
             "read while not idle" if len(busy) == len(slow) else f"not idle: {', '.join(map(str, busy))}"
         )
-        return GENERATION.found(Verdict.CHANGE, found, worst.pcie_gen_now.source, command=UNDER_LOAD)
-    state = f"{worst.pstate}, " if worst.pstate else ""
+        return GENERATION.found(Verdict.CHANGE, found + slots, worst.pcie_gen_now.source, command=UNDER_LOAD)
+    state = f"{worst.pstate}, " if worst.pstate and worst.idle else ""
     return GENERATION.found(
         Verdict.CHECK,
-        f"{said} on {where}, read while idle",
+        f"{said} on {where}, read while idle{slots}",
         worst.pcie_gen_now.source,
         contradictions=(
             f"the cards were idle ({state}no kernel running): the driver slows the link then, and this reading proves "
@@ -123,6 +127,19 @@ def _generation(machine: MachineFacts, gpus: list[GpuFacts]) -> Finding:
         ),
         command=UNDER_LOAD,
     )
+
+
+def _slower_slots(readings: Readings, machine: MachineFacts, gpus: list[GpuFacts]) -> str:
+    """Cards that could do more than their slots: the driver's highest generation is that of the two together."""
+    log: nvidia_q.QueryLog | None = readings.parsed("nvidia-smi -q")
+    path = "PCI/GPU Link Info/PCIe Generation/Device Max"
+    own = {section.bus: section.number(path) for section in log.gpus} if log else {}
+    held = [gpu for gpu in gpus if _less(gpu.pcie_gen_most.value, own.get(gpu.bus))]
+    if not held:
+        return ""
+    card, slot = own[held[0].bus], held[0].pcie_gen_most.known
+    where = several([gpu.index for gpu in held], len(machine.gpus))
+    return f"; the card can do gen {card:.0f}, its slot gen {slot:.0f}: {where}"
 
 
 def _above(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
@@ -172,7 +189,7 @@ def _disagreements(readings: Readings, gpus: list[GpuFacts]) -> Iterator[str]:
     """Cards whose width the driver and the PCI listing tell differently."""
     pci: lspci.Pci | None = readings.parsed("lspci -vvv")
     for gpu in gpus:
-        device = next((d for d in pci.gpus if d.address == gpu.bus[-12:]), None) if pci else None
+        device = pci.gpu_at(gpu.bus) if pci else None
         if device and device.link_now and device.link_now.width != gpu.pcie_width_now.value:
             yield (
                 f"GPU {gpu.index}: the driver says x{gpu.pcie_width_now.known:.0f} ({gpu.pcie_width_now.source}), "

@@ -61,7 +61,7 @@ def _placement(readings: Readings, machine: MachineFacts) -> Finding:
     return PLACEMENT.found(
         Verdict.CHECK,
         listed + apart,
-        readings.where("nvidia-smi topo -m"),
+        readings.where("nvidia-smi topo -m") if readings["nvidia-smi topo -m"].text else readings.where("lspci -vvv"),
         readings.where("numactl -H", numa.line) if numa else "",
         contradictions=tuple(_disagreements(readings, machine)),
         why="Where processes run is theirs to say: this shows where they should",
@@ -70,7 +70,8 @@ def _placement(readings: Readings, machine: MachineFacts) -> Finding:
 
 
 def _disagreements(readings: Readings, machine: MachineFacts) -> Iterator[str]:
-    """CPUs of a node that are off, and cards whose list of CPUs is not the one of their node."""
+    """CPUs of a node that are off, and cards whose node or list of CPUs two outputs tell differently."""
+    yield from (gpu.numa_clash for gpu in machine.gpus if gpu.numa_clash)
     cpu: system.Cpu | None = readings.parsed("lscpu")
     if cpu is None:
         return
@@ -92,4 +93,4 @@ def _disagreements(readings: Readings, machine: MachineFacts) -> Iterator[str]:
         )
 
 
-CHECK = Check("numa", ("nvidia-smi topo -m", "lscpu", "numactl -H", "kernel settings"), _judge)
+CHECK = Check("numa", ("nvidia-smi topo -m", "lspci -vvv", "lscpu", "numactl -H", "kernel settings"), _judge)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sublight.tuning.checks.base import Check, Knob, several, unmeasured
 from sublight.tuning.machine import MachineFacts
-from sublight.tuning.parsers import nvidia_q, nvidia_table
+from sublight.tuning.parsers import lspci, nvidia_q, nvidia_table
 from sublight.tuning.readings import Readings
 from sublight.tuning.record import Finding, Gain, Verdict
 
@@ -22,23 +22,28 @@ PERSISTENCE = Knob(
 def _judge(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
     log: nvidia_q.QueryLog | None = readings.parsed("nvidia-smi -q")
     table: nvidia_table.Table | None = readings.parsed("nvidia-smi")
-    on: list[bool] = []
-    where = ""
-    if log and log.gpus:
-        fields = [gpu.get("Persistence Mode") for gpu in log.gpus]
-        on = [field.text == "Enabled" for field in fields if field and field.has_value]
-        where = readings.where("nvidia-smi -q", fields[0].line if fields[0] else 0)
-    if not on and table and table.cards:
-        on = [card.persistence for card in table.cards]
-        where = readings.where("nvidia-smi", table.cards[0].line)
-    if not on:
+    states: dict[str, bool] = {}  # by bus address
+    line = 0
+    source = "nvidia-smi -q"
+    for gpu in log.gpus if log else ():
+        field = gpu.get("Persistence Mode")
+        if field and field.has_value:
+            states[lspci.address(gpu.bus)] = field.text == "Enabled"
+            line = line or field.line
+    if not states and table and table.cards:
+        source, line = "nvidia-smi", table.cards[0].line
+        states = {lspci.address(card.bus): card.persistence for card in table.cards}
+    told = [(gpu.index, states[at]) for gpu in machine.gpus if (at := lspci.address(gpu.bus)) in states]
+    if not told:
         yield PERSISTENCE.unread(readings, "nvidia-smi -q")
         return
-    off = [index for index, state in enumerate(on) if not state]
-    if off:
-        yield PERSISTENCE.found(Verdict.CHECK, f"off on {several(off, len(on))}", where)
-    else:
-        yield PERSISTENCE.found(Verdict.FINE, f"on for {several(list(range(len(on))), len(machine.gpus))}", where)
+    off = [index for index, on in told if not on]
+    total = len(machine.gpus)
+    said = f"off on {several(off, total)}" if off else f"on for {several([index for index, _ in told], total)}"
+    if len(told) < total:
+        said += f"; not told for {several(sorted({gpu.index for gpu in machine.gpus} - dict(told).keys()), total)}"
+    verdict = Verdict.FINE if len(told) == total and not off else Verdict.CHECK
+    yield PERSISTENCE.found(verdict, said, readings.where(source, line))
 
 
 CHECK = Check("persistence", ("nvidia-smi -q", "nvidia-smi"), _judge)

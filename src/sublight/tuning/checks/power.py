@@ -1,6 +1,7 @@
 """Power: limits below the default, clocks that something holds down, and cards that wait at full utilisation."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from sublight.tuning.checks.base import NVIDIA_SMI, RTX6K, Check, Knob, costs, several, unmeasured
 from sublight.tuning.machine import MachineFacts
@@ -10,8 +11,8 @@ from sublight.tuning.record import Finding, Gain, Verdict
 
 _ISSUE = "github.com/local-inference-lab/rtx6kpro/issues/25"
 _WAITING = 1 / 3  # of the limit; 140 of 600 W at 100 % was seen where kernels spun, reading memory draws half and more
-# Reasons that are no trouble: nothing to do, or a limit that a person set and that is looked at by itself.
-_HARMLESS = ("Idle", "Applications Clocks Setting", "SW Power Cap", "Sync Boost", "Display Clock Setting")
+# Reasons that are a limit somebody set, and no trouble of the card: named, and to be looked at.
+_SET = ("Applications Clocks Setting", "SW Power Cap", "Sync Boost", "Display Clock Setting")
 _SECTIONS = ("Clocks Event Reasons", "Clocks Throttle Reasons")
 
 _BUSY = "nvidia-smi --query-gpu=index,utilization.gpu,power.draw,power.limit --format=csv  # while it decodes"
@@ -75,23 +76,26 @@ def _limit(readings: Readings, machine: MachineFacts) -> Finding:
 
 def _held_down(readings: Readings, machine: MachineFacts) -> Finding:
     log: nvidia_q.QueryLog | None = readings.parsed("nvidia-smi -q")
-    active: dict[str, list[int]] = {}
-    line, seen = 0, False
-    for index, section in enumerate(log.gpus if log else ()):
-        for path, field in section.fields.items():
-            parent, _, reason = path.rpartition("/")
-            if parent.startswith(_SECTIONS) and field.text in ("Active", "Not Active"):
-                seen = True
-                if field.text == "Active" and reason not in _HARMLESS:
-                    active.setdefault(reason, []).append(index)
-                    line = line or field.line
-    if log is None or not seen:
+    reasons = list(_reasons(log, machine)) if log else []
+    if log is None or not reasons:
         return HELD_DOWN.unread(readings, "nvidia-smi -q")
-    idle = not any(gpu.busy for gpu in machine.gpus)
+    active: dict[str, list[int]] = {}
+    for reason in reasons:
+        if reason.active and reason.name != "Idle":
+            active.setdefault(reason.name, []).append(reason.gpu)
+    # Of the reading that names reasons, not of another one under load.
+    idle = not any(section.utilization > 0 for section in log.gpus)
+    listed = "; ".join(f"{name} on {several(gpus, len(machine.gpus))}" for name, gpus in active.items())
     if active:
-        listed = "; ".join(f"{reason} on {several(gpus, len(log.gpus))}" for reason, gpus in active.items())
-        where = readings.where("nvidia-smi -q", line)
-        return HELD_DOWN.found(Verdict.CHANGE, listed, where, command="nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER")
+        trouble = [name for name in active if name not in _SET]
+        first = next(reason.line for reason in reasons if reason.active and reason.name in (trouble or active))
+        return HELD_DOWN.found(
+            Verdict.CHANGE if trouble else Verdict.CHECK,
+            listed,
+            readings.where("nvidia-smi -q", first),
+            why="" if trouble else "A limit that was set holds them, and nothing else: see the power limit",
+            command="nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
+        )
     return HELD_DOWN.found(
         Verdict.CHECK if idle else Verdict.FINE,
         "no reason is active" + (", read while idle" if idle else ""),
@@ -99,6 +103,22 @@ def _held_down(readings: Readings, machine: MachineFacts) -> Finding:
         contradictions=("an idle card is held down by nothing: only a reading under load can show it",) if idle else (),
         command="nvidia-smi -q -d PERFORMANCE  # under load" if idle else "",
     )
+
+
+class _Reason(NamedTuple):
+    gpu: int
+    name: str
+    active: bool
+    line: int
+
+
+def _reasons(log: nvidia_q.QueryLog, machine: MachineFacts) -> Iterator[_Reason]:
+    indices = {gpu.bus: gpu.index for gpu in machine.gpus}
+    for section in log.gpus:
+        for path, field in section.fields.items():
+            parent, _, name = path.rpartition("/")
+            if parent.startswith(_SECTIONS) and field.text in ("Active", "Not Active"):
+                yield _Reason(indices[section.bus], name, field.text == "Active", field.line)
 
 
 def _waiting(readings: Readings, machine: MachineFacts) -> Finding:

@@ -19,7 +19,9 @@ ALLOWED = (
     "CUDA_VISIBLE_DEVICES",
 )
 _ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(.*)")
-_PLAIN = re.compile(r"[A-Za-z0-9_.,:^+]{0,100}")  # a word or a list of them: no path, no address, no UUID of a card
+_PLAIN = re.compile(
+    r"[A-Za-z0-9_.,:^+>\[\]]{0,100}"
+)  # a word or a list of them: no path, no address, no UUID of a card
 
 
 def looks_like(text: str) -> bool:

@@ -76,6 +76,10 @@ class Device(msgspec.Struct, frozen=True):
 class Pci(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...]
 
+    def gpu_at(self, bus: str) -> Device | None:
+        """The card of an address in whichever spelling."""
+        return next((device for device in self.gpus if bus and device.address == address(bus)), None)
+
     @property
     def gpus(self) -> tuple[Device, ...]:
         return tuple(device for device in self.devices if device.is_gpu)
@@ -97,6 +101,13 @@ class Pci(msgspec.Struct, frozen=True):
         """Every bridge that is above a GPU, once, in the order of the listing."""
         addresses = {bridge.address for gpu in self.gpus for bridge in self.above(gpu)}
         return tuple(device for device in self.devices if device.address in addresses)
+
+
+def address(bus: str) -> str:
+    """An address as it is spelt here; nvidia-smi writes a domain of eight digits, lspci of four or more."""
+    domain, _, rest = bus.lower().rpartition(":")[0].rpartition(":")
+    number = int(domain, 16) if re.fullmatch("[0-9a-f]{1,8}", domain) else 0
+    return f"{number:04x}:{rest}:{bus.lower().rpartition(':')[2]}"
 
 
 def looks_like(text: str) -> bool:
@@ -150,8 +161,8 @@ def _device(block: list[tuple[int, str]]) -> Device:
     for place, text in block[1:]:
         for name, value in _read(place, text, found):
             found.setdefault(name, value)
-    address = f"{domain or '0000'}:{bus}:{slot}.{function}"
-    return msgspec.convert({"address": address, "kind": kind, "title": title, "line": line, **found}, Device)
+    at = address(f"{domain or '0000'}:{bus}:{slot}.{function}")
+    return msgspec.convert({"address": at, "kind": kind, "title": title, "line": line, **found}, Device)
 
 
 def _read(line: int, text: str, found: dict[str, object]) -> Iterator[tuple[str, object]]:
