@@ -159,6 +159,18 @@ def test_ids_and_weights_have_to_fit() -> None:
     w13, w2 = experts_of(NVFP4, 2, 64, 32)
     with pytest.raises(KernelError, match=r"ids \[3, 2\], weights \[3, 1\]"):
         moe_forward(normal(3, 64), torch.zeros(3, 2, dtype=torch.int32), torch.ones(3, 1), Experts(w13, w2))
+    ids, weights = routing(3, 2, 1)
+    for x, given, message in (
+        (None, ids, "x: it is missing"),
+        (normal(3, 64).numpy(), ids, "x: it is no tensor but of type ndarray"),
+        (normal(3, 64), ids.tolist(), "ids: it is no tensor but of type list"),
+    ):
+        with pytest.raises(KernelError) as raised:
+            moe_forward(x, given, weights, Experts(w13, w2))  # type: ignore[arg-type]
+        hint = "x of [tokens, hidden], ids and weights of [tokens, top_k]"
+        assert str(raised.value) == f"a layer of experts: {message}. Try: {hint}"
+    with pytest.raises(KernelError, match="x has 32 channels, and the experts have 64"):
+        moe_forward(normal(3, 32), ids, weights, Experts(w13, w2))
 
 
 @pytest.mark.parametrize("legacy", [True, False])

@@ -88,6 +88,10 @@ def moe_forward(
     if x.dim() != 2 or ids.dim() != 2 or ids.shape != weights.shape or ids.shape[0] != x.shape[0]:
         found = f"x is {list(x.shape)}, ids {list(ids.shape)}, weights {list(weights.shape)}"
         raise KernelError("a layer of experts", found, "ids and weights of [tokens, top_k]")
+    hidden = experts.w2.shape[-2]
+    if x.shape[1] != hidden:
+        found = f"x has {x.shape[1]} channels, and the experts have {hidden}"
+        raise KernelError("a layer of experts", found, f"x of [tokens, {hidden}]")
     values = x.float()
     out = torch.zeros_like(values)
     with exact_products():
