@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sublight.audit.engines.vllm.formats import activation_of
 from sublight.audit.question import ask, card
 from sublight.audit.replies import Card, Cards
 from sublight.audit.target import Shape, Target
@@ -34,7 +35,7 @@ def test_the_first_question() -> None:
     ("model", "weights", "activations", "activation"),
     [
         ("qwen3.6-35b-a3b-nvfp4", "NVFP4", "BF16", "silu"),
-        ("gpt-oss-120b", "MXFP4", "BF16", "swigluoai"),
+        ("gpt-oss-120b", "MXFP4", "BF16", "silu"),
         ("deepseek-v3", "FP8 block", "FP8", "silu"),
         ("qwen3-30b-a3b", "BF16", "BF16", "silu"),
         ("nemotron-3-nano-30b-a3b-nvfp4", "NVFP4", "NVFP4", "relu2"),
@@ -44,6 +45,16 @@ def test_the_first_question() -> None:
 def test_formats_of_experts(model: str, weights: str, activations: str, activation: str) -> None:
     found = target(model, "b200")
     assert (found.expert_format, found.activation_format, found.activation) == (weights, activations, activation)
+
+
+def test_a_clamped_activation_keeps_its_name_and_the_clamp_stands_beside_it() -> None:
+    assert (target("gpt-oss-120b").activation, target("gpt-oss-120b").swiglu_limit) == ("silu", 7.0)
+    assert target("qwen3-30b-a3b").swiglu_limit is None
+
+
+def test_vllm_calls_the_clamped_activation_of_gpt_oss_by_a_name_of_its_own() -> None:
+    assert activation_of(target("gpt-oss-120b")) == "swigluoai"
+    assert activation_of(target("glm-5-nvfp4")) == "silu"
 
 
 def test_expert_parallel_ranks_hold_fewer_whole_experts() -> None:

@@ -315,3 +315,16 @@ def test_fp8_cutlass_is_refused_with_expert_parallelism(asked: Target) -> None:
     assert found.answer is Answer.FAIL
     assert "FP8/MXFP8 Cutlass MoE is only supported with ep_size == 1" in found.why
     assert found.proofs[-1].where == "sglang/srt/arg_groups/moe_hook.py:161"
+
+
+@pytest.mark.parametrize(
+    ("requirement", "end"),
+    [
+        ("sglang==0.5.16", "sglang.jit_kernel.moe_wna16_marlin.moe_wna16_marlin_gemm"),
+        ("sglang==0.5.23", "sglang.kernels.ops.moe.moe_wna16_marlin.moe_wna16_marlin_gemm"),
+    ],
+    ids=["0.5.16", "0.5.23"],
+)
+def test_marlin_takes_gpt_oss_whose_configuration_says_silu(requirement: str, end: str) -> None:
+    found = ask(sources(requirement), "marlin", whole("gpt-oss-120b", "h200", tp=2))
+    assert (found.answer, found.destination) == (Answer.PASS, end)

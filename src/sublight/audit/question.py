@@ -94,6 +94,7 @@ def ask(model_source: str, judged: Judged, layout: Layout, *, a2a: str = "none",
         expert_format=_weights(stored),
         activation_format=_activations(stored),
         activation=_activation(config),
+        swiglu_limit=_swiglu_limit(config),
         shape=rank_shape(model, layout),
         gpu=judged.gpu.name,
         compute_capability=capable,
@@ -149,10 +150,16 @@ def _architecture(config: Mapping[str, Any]) -> str:
     return str(named[0]) if isinstance(named, list) and named else ""
 
 
-def _activation(config: Mapping[str, Any]) -> str:
-    """Of the experts. A limit on its inputs makes gpt-oss's SwiGLU another function than SiLU times a gate."""
+def _inner(config: Mapping[str, Any]) -> dict[str, Any]:
     text = config.get("text_config")
-    fields = {**config, **(text if isinstance(text, dict) else {})}
-    if fields.get("swiglu_limit"):
-        return "swigluoai"
+    return {**config, **(text if isinstance(text, dict) else {})}
+
+
+def _swiglu_limit(config: Mapping[str, Any]) -> float | None:
+    limit = _inner(config).get("swiglu_limit")
+    return float(limit) if isinstance(limit, int | float) and limit else None
+
+
+def _activation(config: Mapping[str, Any]) -> str:
+    fields = _inner(config)
     return str(fields.get("mlp_hidden_act") or fields.get("hidden_act") or fields.get("hidden_activation") or "silu")

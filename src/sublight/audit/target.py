@@ -27,7 +27,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         expert_format: format of the routed experts' weights ("NVFP4", "MXFP4", "FP8 block", "BF16", ...).
         activation_format: what the checkpoint asks activations of the experts to be: a format name, "BF16" for
             weight-only quantisation, "" where the checkpoint does not say.
-        activation: of the experts: "silu", "swigluoai", "relu2", ...
+        activation: of the experts, as the configuration names it: "silu", "relu2", ...; engines may call it otherwise.
+        swiglu_limit: where the configuration clamps the activation's inputs, None where it does not.
         shape: the experts on one rank, None for a dense model.
         gpu: name of the card to judge for.
         compute_capability: (12, 0) is sm_120, exactly.
@@ -44,6 +45,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     expert_format: str
     activation_format: str
     activation: str = "silu"
+    swiglu_limit: float | None = None
     shape: Shape | None
     gpu: str
     compute_capability: tuple[int, int]

@@ -56,7 +56,7 @@ def expression(machine: Machine, node: ast.Call, scope: Scope) -> Value:
     return call(machine, callee, arguments, keywords, node, scope)
 
 
-def _gathered(callee: Value, value: Value) -> dict[str, Value] | None:
+def _gathered(callee: Value, value: Value) -> dict[Any, Value] | None:
     """Keywords that may be missing, for a function that gathers them all in its own `**`; None for any others."""
     items = parts.as_dict(value) if isinstance(value, Choice) else {MANY: MANY}
     if not isinstance(callee, Function) or callee.node.args.kwarg is None:

@@ -39,11 +39,18 @@ class ExpertsWalk(LayerWalk):
             "prefix": PREFIX,
             "activation": self.target.activation,
             "routing_method_type": Unknown("the routing that the model asks for", solid=True),
-        }
+        } | self._of_the_model()
         made = self._step("the experts' layer is built", self.walk.run(cls, [], arguments))
         if not isinstance(made, Instance):
             raise Lost("the experts' layer is not an object that can be followed")
         return made
+
+    def _of_the_model(self) -> dict[str, Value]:
+        """What gpt-oss's model hands to its experts besides: biases, and the clamp and slope of its SwiGLU."""
+        if self.target.model_type != "gpt_oss" or not self.target.swiglu_limit:
+            return {}
+        alpha = Unknown("the slope of the activation", solid=True)
+        return {"with_bias": True, "gemm1_alpha": alpha, "gemm1_clamp_limit": self.target.swiglu_limit}
 
     def _forward(self, layer: Instance) -> None:
         hidden, chosen = Unknown("activations", solid=True), Unknown("the experts chosen", solid=True)

@@ -52,6 +52,11 @@ def scheme_of(target: Target) -> Scheme | None:
     return found
 
 
+def activation_of(target: Target) -> str:
+    """What vLLM's model calls the experts' activation: gpt-oss's names its clamped SwiGLU itself ("silu" in files)."""
+    return "swigluoai" if target.model_type == "gpt_oss" and target.swiglu_limit else target.activation
+
+
 # Model types whose attention is latent, and those of them with an indexer: how many keys it picks, as released
 # configurations have it.
 LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2", "glm4_moe_lite", "longcat_flash")

@@ -8,7 +8,7 @@ import ast
 
 import msgspec
 
-from sublight.audit.engines.vllm.formats import Scheme
+from sublight.audit.engines.vllm.formats import Scheme, activation_of
 from sublight.audit.engines.vllm.judge import Judge, Verdict, text
 from sublight.audit.engines.vllm.walk import Walk
 from sublight.audit.source.evaluate import Outcome
@@ -78,7 +78,7 @@ def configuration(walk: Walk, target: Target, backend: str) -> Value:
         },
     )
     known: dict[str, Value] = {
-        "activation": _activation(walk, target.activation),
+        "activation": _activation(walk, activation_of(target)),
         "device": "cuda",
         "moe_parallel_config": parallel,
         "in_dtype": External("torch.bfloat16"),
@@ -86,7 +86,7 @@ def configuration(walk: Walk, target: Target, backend: str) -> Value:
         "has_bias": False,
         "is_lora_enabled": False,
         "routing_method": Unknown("the routing method of the model"),
-        "swiglu_limit": Unknown("the clamp of the model") if target.activation == "swigluoai" else None,
+        "swiglu_limit": Unknown("the clamp of the model") if target.swiglu_limit else None,
     }
     if shape and experts:
         known |= {
