@@ -197,10 +197,24 @@ def test_secrets_stay(environment: Environment, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("VLLM_API_KEY", "hunter2")
     monkeypatch.setenv("SGLANG_WHATEVER", "1")
     monkeypatch.setenv("HOME_ADDRESS", "somewhere")
+    hidden = {"SGLANG_SKIP_X": "sekrit456", "SGLANG_URL": "https://me:pw@there", "VLLM_HOST": "10.a9f3bc21d4"}
+    shown = {
+        "VLLM_ATTENTION_BACKEND": "FLASHINFER",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas",
+        "TORCH_CUDA_ARCH_LIST": "9.0a;10.0+PTX",
+        "VLLM_USE_DEEP_GEMM": "false",
+        "NCCL_BUFFSIZE": "8388608",
+        "SGLANG_CHUNK": "",
+    }
+    for name, value in {**hidden, **shown}.items():
+        monkeypatch.setenv(name, value)
     told = look(door(environment.python)).environment
     assert told["SGLANG_WHATEVER"] == "1"
     assert told["VLLM_API_KEY"] == "(set, not shown)"
     assert "HOME_ADDRESS" not in told
+    assert {name: told[name] for name in hidden} == dict.fromkeys(hidden, "(set, not shown)")
+    assert {name: told[name] for name in shown} == shown
 
 
 def test_each_way_an_import_can_go_wrong(environment: Environment) -> None:

@@ -106,7 +106,9 @@ def of_variables(
         if name.startswith(tuple(prefixes)) and name not in known:
             from sublight.errors import near_misses
 
-            near = near_misses(name, known, 2)
+            near = [
+                other for other in near_misses(name, known, 2) if not other.endswith("_") and _same_words(name, other)
+            ]
             yield AuditFinding(
                 level="warn",
                 subject=name,
@@ -114,6 +116,18 @@ def of_variables(
                 proofs=(Proof("command", "environment", f"{name}={environment[name]}"),),
                 hint=" or ".join(near) if near else "the command-line option that took its place",
             )
+
+
+def _same_words(name: str, other: str) -> bool:
+    """Whether all but one of a name's words, the engine's prefix left out, are the other's in some near spelling.
+
+    Variables of one engine are alike by their prefix alone; that says nothing of what they are for.
+    """
+    from difflib import get_close_matches
+
+    own, others = name.split("_")[1:], other.split("_")[1:]
+    matched = sum(bool(get_close_matches(word, others, 1, 0.75)) for word in own)
+    return matched >= max(1, (len(own) + 1) // 2) and (matched > 1 or len(own) == 1)
 
 
 def of_objects(distribution: str, objects: Objects, installation: Installation) -> Iterator[AuditFinding]:

@@ -16,6 +16,7 @@ import msgspec
 from sublight.audit.doors import Door, read_in_parts
 from sublight.audit.probe import files
 from sublight.audit.replies import FileTold
+from sublight.audit.source.outline import bindings
 from sublight.audit.source.tree import Sources
 
 _FIRST_BESIDE = 150  # source files that come along, at most, because one near them was asked for
@@ -165,6 +166,20 @@ class WatchedSources(Sources):
         """Names of the modules that were read."""
         own = {name for name, module in self._modules.items() if module is not None}
         return sorted(own | self._elsewhere.modules)
+
+    def absent(self, package: str) -> list[str]:
+        """Modules of a package that were asked for and have no source, as a reader sees their paths.
+
+        What a module above them binds is a name of that module, and was looked for as a module in passing.
+        """
+        found = []
+        for name, module in self._modules.items():
+            above, _, last = name.rpartition(".")
+            parent = self._modules.get(above)
+            if module is not None or name.partition(".")[0] != package or (parent and last in bindings(parent)):
+                continue
+            found.append(f"{name.replace('.', '/')}.py")
+        return sorted(found)
 
     def unparsed(self) -> tuple[str, ...]:
         """Source files that this Python cannot parse, and why."""

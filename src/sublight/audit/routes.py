@@ -18,7 +18,7 @@ from sublight.audit.guarded import Together, guards
 from sublight.audit.importable import needs_of
 from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer
-from sublight.audit.reading import DiskReader, Used, WatchedSources
+from sublight.audit.reading import DiskReader, DoorReader, Used, WatchedSources
 from sublight.audit.source.tree import Sources
 from sublight.audit.target import Target
 
@@ -100,7 +100,7 @@ def read(
             not_read[area] = _failed(error)
             continue
         if not declared[area]:
-            not_read[area] = "this version declares its backends in a way that was not recognised"
+            not_read[area] = _undeclared(sources, engine.package)
     parts = _parts(engine, sources, target, declared, told)
     backends = [answered for area in declared for answered in parts[area].backends]
     symbols = [need.symbol for answered in backends for need in answered.route.needs]
@@ -114,6 +114,17 @@ def read(
         not_read=not_read,
         unparsed=sources.unparsed(),
     )
+
+
+def _undeclared(sources: WatchedSources, package: str) -> str:
+    """Why an area declares nothing: its files are not there, or the snapshot lacks them, or they are laid out anew."""
+    absent = sources.absent(package)
+    if not absent:
+        return "this version declares its backends in a way that was not recognised"
+    listed = ", ".join(absent[:3]) + (f" and {len(absent) - 3} more" if len(absent) > 3 else "")
+    if isinstance(sources.reader, DoorReader) and not sources.reader.door.live:
+        return f"the sources that declare its backends were not recorded in the snapshot: {listed}"
+    return f"sources that declare its backends are missing: {listed}"
 
 
 class _Part(msgspec.Struct, frozen=True):

@@ -9,6 +9,16 @@ import re
 import sys
 from typing import Any
 
+# Values that tell a setting and no secret: switches, numbers and lists of them, paths; of some names, words as well.
+_PLAIN = re.compile(
+    r"(?i:true|false|yes|no|on|off|none|auto|default)?"
+    r"|[-+]?\d+(?:\.\d+)*[a-z%+]{0,3}(?:[,;: -]+\d+(?:\.\d+)*[a-z%+]{0,3})*"
+    r"|[/~.][\w./:,+~ -]*"
+)
+_WORDS = re.compile(
+    "(?:ALGO|ALGORITHM|ALLOC_CONF|ARCH_LIST|BACKEND|BACKENDS|DEBUG|DEVICES|DTYPE|HCA|IFNAME|LEVEL|METHOD|MODE|PROTO"
+    "|SUBSYS|TYPE)$"
+)
 _SECRET = re.compile("TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 
 
@@ -16,7 +26,7 @@ def describe(prefixes: list[str]) -> dict[str, Any]:
     """Version, folders and environment.
 
     Of the environment only variables that begin with one of `prefixes` are told, and of those whose name sounds like a
-    secret only that they are set.
+    secret, or whose value is no switch, number or path, only that they are set.
     """
     return {
         "executable": sys.executable,
@@ -33,7 +43,15 @@ def describe(prefixes: list[str]) -> dict[str, Any]:
 
 def _environment(prefixes: tuple[str, ...]) -> dict[str, str]:
     chosen = sorted(name for name in os.environ if name.startswith(prefixes))
-    return {name: "(set, not shown)" if _SECRET.search(name) else os.environ[name][:500] for name in chosen}
+    return {
+        name: os.environ[name][:500] if _is_plain(name, os.environ[name]) else "(set, not shown)" for name in chosen
+    }
+
+
+def _is_plain(name: str, value: str) -> bool:
+    if _SECRET.search(name):
+        return False
+    return bool(_PLAIN.fullmatch(value)) or bool(_WORDS.search(name) and re.fullmatch(r"[\w.,:;=^|/ +-]{1,200}", value))
 
 
 def packages(names: list[str]) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""What is said beside the ladders: variables nobody reads, and why an area of an engine could not be read."""
+
+from pathlib import Path
+
+import pytest
+
+from sublight.audit.doors import Door
+from sublight.audit.engines.sglang import SGLANG
+from sublight.audit.findings import of_variables
+from sublight.audit.reading import DiskReader, DoorReader, WatchedSources
+from sublight.audit.routes import read
+from sublight.audit.snapshot import SnapshotDoor
+from sublight.hosts.recording import Recording
+from tests.audit.scenes import target
+
+KNOWN = frozenset({"SGLANG_DUMPER_", "SGLANG_MOE_CONFIG_DIR", "SGLANG_USE_AITER", "SGLANG_LOG_MS"})
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("SGLANG_MOE_CONFG_DIR", "SGLANG_MOE_CONFIG_DIR"),
+        ("SGLANG_USE_AITR", "SGLANG_USE_AITER"),
+        ("SGLANG_MOE_KEY", "the command-line option that took its place"),
+        ("SGLANG_DUMPERS", "the command-line option that took its place"),
+        ("SGLANG_SKIP_X", "the command-line option that took its place"),
+    ],
+)
+def test_a_variable_nobody_reads_is_likened_only_to_one_of_its_words(name: str, hint: str) -> None:
+    (finding,) = of_variables("sglang", ("SGLANG_",), KNOWN, {name: "1"})
+    assert (finding.subject, finding.hint) == (name, hint)
+
+
+def sources(folder: Path, door: Door | None = None) -> WatchedSources:
+    (folder / "sglang" / "srt").mkdir(parents=True)
+    (folder / "sglang" / "__init__.py").write_text("")
+    return WatchedSources(DoorReader(door) if door else DiskReader(), {"sglang": str(folder)})
+
+
+def test_files_that_are_missing_are_named_and_the_engine_is_not_blamed(tmp_path: Path) -> None:
+    why = read(SGLANG, sources(tmp_path), target(), ("moe",)).not_read["moe"]
+    assert why.startswith("sources that declare its backends are missing: sglang/srt/")
+    assert "sglang/srt/server_args.py" in why
+
+
+def test_what_a_snapshot_did_not_record_is_no_fault_of_the_engine(tmp_path: Path) -> None:
+    door = SnapshotDoor(Recording("there", ()))
+    why = read(SGLANG, sources(tmp_path, door), target(), ("moe",)).not_read["moe"]
+    assert why.startswith("the sources that declare its backends were not recorded in the snapshot: sglang")
+
+
+def test_a_layout_that_is_new_is_said_to_be(tmp_path: Path) -> None:
+    made = sources(tmp_path)
+    assert made.absent("sglang") == []
+    assert made.module("sglang.srt.gone") is None
+    assert made.absent("sglang") == ["sglang/srt/gone.py"]
+    (tmp_path / "sglang" / "names.py").write_text("VALUE = 1\n")
+    assert made.module("sglang.names") is not None
+    assert made.module("sglang.names.VALUE") is None
+    assert made.absent("sglang") == ["sglang/srt/gone.py"]
