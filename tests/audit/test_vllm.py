@@ -117,7 +117,7 @@ def test_other_formats_by_the_same_door(
 def test_what_the_checkpoint_does_not_say_is_not_known(new: Sources) -> None:
     route = VLLM.auto(new, "moe", target((10, 0), "BF16", ""))
     assert route.answer is Answer.NOT_KNOWN
-    assert route.why.startswith("FLASHINFER_TRTLLM or FLASHINFER_CUTLASS: hangs on not cls._supports_routing_method(")
+    assert route.why.startswith("FLASHINFER_TRTLLM or FLASHINFER_CUTLASS: depends on not cls._supports_routing_method(")
 
 
 def test_what_hangs_on_scales_the_target_does_not_name_is_not_known(new: Sources) -> None:
@@ -126,7 +126,7 @@ def test_what_hangs_on_scales_the_target_does_not_name_is_not_known(new: Sources
     assert route.why.startswith("with static activation scales: FLASHINFER_CUTLASS")
     assert "with dynamic ones: TRITON" in route.why
     groups = VLLM.auto(new, "moe", target((12, 0), "INT4 group 128", "BF16"))
-    assert groups.why.startswith("MARLIN or TRITON or HUMMING: hangs on ")
+    assert groups.why.startswith("MARLIN or TRITON or HUMMING: depends on ")
 
 
 # What asking for a name leads to
@@ -303,7 +303,7 @@ def test_the_linear_kernel_of_the_log_is_among_those_left_open(old: Sources) -> 
     route = VLLM.auto(old, "fp4-gemm", target((9, 0)))
     assert route.answer is Answer.NOT_KNOWN
     chosen = LOG_LINEAR.split()[1]
-    assert route.why.startswith(f"CutlassNvFp4LinearKernel or {chosen}: hangs on cutlass_fp4_supported()")
+    assert route.why.startswith(f"CutlassNvFp4LinearKernel or {chosen}: depends on cutlass_fp4_supported()")
 
 
 @pytest.mark.parametrize("model_type", LOG_ATTENTION)

@@ -153,7 +153,9 @@ def _why(name: str, joined: _Made, apart: _Made, ranks: int) -> str:
     if joined.works is False and apart.works is False:
         return f"disabled: {message}"
     unsure = next((event for event in apart.outcome.events if event.conditions), None)
-    return f"hangs on {unsure.conditions[0].text} ({unsure.conditions[0].where})" if unsure else "it could not be told"
+    return (
+        f"depends on {unsure.conditions[0].text} ({unsure.conditions[0].where})" if unsure else "it could not be told"
+    )
 
 
 def _line(event: Event | None) -> Proof:

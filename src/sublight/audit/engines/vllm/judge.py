@@ -31,8 +31,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
     Attributes:
         cls: the class.
-        passes: None when it hangs on something that is not known.
-        reason: its own words, or what it hangs on.
+        passes: None when it depends on something that is not known.
+        reason: its own words, or what it depends on.
         proofs: the method that decided, and the line that asked it.
         asked: arguments it was asked with.
         symbols: what it asked the installation for.
@@ -97,7 +97,7 @@ def judge(walk: Walk, cls: Class, method: str, arguments: list[Value], keywords:
     walk.place(outcome.events)
     passes, reason = _objections(outcome, method) if method in LISTS else _answer(outcome)
     if passes is None:
-        reason = reason or f"hangs on {_doubt(outcome)}"
+        reason = reason or f"depends on {_doubt(outcome)}"
     proofs = _proofs(walk, outcome, method) if passes is not True else _device(walk, cls)
     symbols = tuple(dict.fromkeys(walk.asked))
     return Verdict(cls, passes, reason, proofs, (arguments, keywords), symbols, tuple(lacking.values()))
@@ -187,7 +187,7 @@ def text(value: Value) -> str:
 
 
 def _doubt(outcome: Outcome) -> str:
-    """What an answer hangs on: the value itself where it is one unknown, else the first test walked on both sides."""
+    """What an answer depends on: the value itself where it is one unknown, else the first test walked on both sides."""
     value = outcome.value[0] if isinstance(outcome.value, tuple) and outcome.value else outcome.value
     at = next((event.where for event in reversed(outcome.events) if event.kind == "branch"), "")
     if isinstance(value, Unknown) and " " in value.why and at:

@@ -93,7 +93,7 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     answer = Answer.PASS if verdict is None or verdict.passes else Answer.NOT_KNOWN
     why = f"{declaration.name} runs {chosen.cls.qualified}"
     if verdict is not None and verdict.passes is None:
-        why += f", if {verdict.reason.removeprefix('hangs on ')}"
+        why += f", if {verdict.reason.removeprefix('depends on ')}"
     destination = chosen.cls.dotted
     if declaration.name == "auto":
         why = f"{chosen.cls.qualified}{_before(chosen, chosen.cls)}"

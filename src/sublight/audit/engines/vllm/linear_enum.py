@@ -53,7 +53,7 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     names = [_value(option) for option in options(outcome.value)]
     if len(names) != 1 or not names[0]:
         doubt = next((event for event in outcome.events if event.conditions), None)
-        reason = f": hangs on {doubt.conditions[0].text} ({doubt.conditions[0].where})" if doubt else ""
+        reason = f": depends on {doubt.conditions[0].text} ({doubt.conditions[0].where})" if doubt else ""
         return Route(answer=Answer.NOT_KNOWN, why=f"{' or '.join(filter(None, names))}{reason}", proofs=said)
 
     open_ = [event for event in outcome.of("assert") if event.outcome is None and event.function.endswith(SELECT)]

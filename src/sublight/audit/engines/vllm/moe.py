@@ -113,13 +113,13 @@ def _refused(walk: Walk, choice: Choice, name: str, target: Target) -> Route:
 
 
 def _open(choice: Choice, name: str) -> str:
-    """Why a choice has no one end: what it may come to, and what that hangs on."""
+    """Why a choice has no one end: what it may come to, and what that depends on."""
     pairs = [option for option in options(choice.outcome.value) if isinstance(option, tuple) and option]
     names = dict.fromkeys(pair[0].name for pair in pairs if isinstance(pair[0], Member))
     doubt = next((event for event in choice.outcome.of("branch") if event.outcome is None), None)
     if not names or doubt is None:
         return f"what {name} leads to could not be told from the source"
-    return f"{' or '.join(reversed(names))}: hangs on {doubt.text} ({doubt.where})"
+    return f"{' or '.join(reversed(names))}: depends on {doubt.text} ({doubt.where})"
 
 
 def _hint(walk: Walk, asked: tuple[Verdict, ...], target: Target) -> str:
