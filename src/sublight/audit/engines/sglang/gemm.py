@@ -1,10 +1,11 @@
 """Routes of the FP4 products outside the experts: from `--fp4-gemm-backend` to the product that runs."""
 
-from sublight.audit.engines.base import Route
+from sublight.audit.engines.base import Gate, Route
 from sublight.audit.engines.sglang import checkpoint, kernels, matching, story
 from sublight.audit.engines.sglang.arguments import launch
 from sublight.audit.engines.sglang.layers import LayerWalk, Lost
 from sublight.audit.ladder import Answer
+from sublight.audit.source.events import Event
 from sublight.audit.source.tree import Sources
 from sublight.audit.source.values import Class, Instance, Unknown
 from sublight.audit.target import Target
@@ -64,6 +65,16 @@ def route(sources: Sources, name: str, target: Target) -> Route:
         destination=chosen.name,
         proofs=(story.proof(chosen),),
         needs=story.needs(events, story.used_packages(last.outcome.events)),
-        gates=story.gates(events),
+        gates=(*story.gates(events), *_of_the_backend(sources, chosen, target)),
         hint="" if fits else "another name: this one does not lead to a product of its own here",
     )
+
+
+def _of_the_backend(sources: Sources, chosen: Event, target: Target) -> tuple[Gate, ...]:
+    """What the product's own library asks of the card for the backend that the call names."""
+    backend = chosen.value.get("backend", "") if isinstance(chosen.value, dict) else ""
+    if not backend or kernels.root(chosen) != "flashinfer" or "flashinfer" not in sources.roots:
+        return ()
+    from sublight.audit.engines.flashinfer.gates import gates
+
+    return gates(sources, chosen.name, target.compute_capability, backend)
