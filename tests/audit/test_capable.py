@@ -9,6 +9,7 @@ from sublight.audit.capable import capable
 from sublight.audit.findings import of_objects, of_toolchain
 from sublight.audit.ladder import Answer, Step
 from sublight.audit.replies import Objects, Tool
+from sublight.audit.run import staged_bytes
 from sublight.audit.scene import Scene
 from sublight.audit.tiles import Tile, of_tiles
 from tests.audit.scenes import code, distribution, gate, installation, nvcc, route, scene, target, toolchain
@@ -309,3 +310,8 @@ def test_portable_code_of_an_older_card_is_translated_when_it_is_loaded(folder: 
     where = installation([distribution("sgl-kernel", "1")], {"sgl_kernel": ["sgl-kernel"]}, toolchain())
     made = scene(where, folder, objects={"sgl-kernel": [code("/site/sgl_kernel/ops.so", (["compute_90"], 12))]})
     assert answered(made, "sgl_kernel.moe").answer is Answer.PASS
+
+
+@pytest.mark.parametrize(("name", "size"), [("FP8", 1.0), ("NVFP4", 1.0), ("MXFP4", 1.0), ("BF16", 2.0), ("", 2.0)])
+def test_bytes_of_an_activation_in_a_tile(name: str, size: float) -> None:
+    assert staged_bytes(name) == size

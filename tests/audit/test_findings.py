@@ -2,15 +2,21 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sublight.audit.doors import Door
+from sublight.audit.engines.base import Route
 from sublight.audit.engines.sglang import SGLANG
 from sublight.audit.findings import of_variables
+from sublight.audit.importable import needs_of
+from sublight.audit.ladder import Answer, Ladder, Proof, Rung, failed
 from sublight.audit.reading import DiskReader, DoorReader, WatchedSources
 from sublight.audit.routes import read
 from sublight.audit.snapshot import SnapshotDoor
 from sublight.hosts.recording import Recording
+from sublight.report.blocks import Listing
+from sublight.report.views.audit_reasons import reasons
 from tests.audit.scenes import target
 
 KNOWN = frozenset({"SGLANG_DUMPER_", "SGLANG_MOE_CONFIG_DIR", "SGLANG_USE_AITER", "SGLANG_LOG_MS"})
@@ -58,3 +64,25 @@ def test_a_layout_that_is_new_is_said_to_be(tmp_path: Path) -> None:
     assert made.module("sglang.names") is not None
     assert made.module("sglang.names.VALUE") is None
     assert made.absent("sglang") == ["sglang/srt/gone.py"]
+
+
+def test_what_a_path_without_needs_imports_stands_at_its_last_line() -> None:
+    lines = (Proof("source", "engine/choose.py:3", "a branch"), Proof("source", "engine/moe.py:9", "the call"))
+    route = Route(answer=Answer.PASS, why="", destination="engine.moe.run", proofs=lines)
+    assert [(need.symbol, need.where) for need in needs_of(route)] == [("engine.moe.run", "engine/moe.py:9")]
+    assert needs_of(msgspec.structs.replace(route, answer=Answer.FAIL)) == ()
+
+
+def test_what_to_try_is_not_told_twice() -> None:
+    """The engine's own message often ends with its advice."""
+
+    def told(hint: str) -> str:
+        step = failed(Rung.REACHABLE, "refused: no kernels here. Use --moe cutlass instead", hint=hint)
+        blocks = list(reasons([Ladder(area="moe", name="lora", flag="--moe lora", steps=(step,))]))
+        (listing,) = [block for block in blocks if isinstance(block, Listing)]
+        return listing.items[0].text
+
+    assert told("use --moe cutlass instead.") == (
+        "lora: not reachable: refused: no kernels here. Use --moe cutlass instead."
+    )
+    assert told("another layout").endswith("instead. Try: another layout.")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sublight.audit.engines.flashinfer import FLASHINFER
+from sublight.audit.engines.flashinfer.gates import gates
 from sublight.audit.ladder import Answer
 from sublight.audit.source.tree import Sources
 from tests.audit.reading import target, written
@@ -115,3 +116,23 @@ def test_no_such_library(tmp_path: Path) -> None:
     assert FLASHINFER.declared(empty, "moe") == ()
     assert FLASHINFER.declared(empty, "fp4-gemm") == ()
     assert FLASHINFER.gates(empty, "flashinfer.mm_fp4", target((9, 0))) == ()
+
+
+def test_the_check_that_all_backends_share_counts_for_each_and_the_narrowest_comes_first(tmp_path: Path) -> None:
+    text = """
+        from .utils import backend_requirement, supported_compute_capability
+        @supported_compute_capability([100, 103, 120])
+        def _wide(a): ...
+        @supported_compute_capability([100])
+        def _narrow(a): ...
+        @supported_compute_capability([90, 100, 103, 120])
+        def _common(a): ...
+        @backend_requirement({"wide": _wide, "narrow": _narrow}, common_check=_common)
+        def mm_fp4(a, backend="auto"): ...
+        """
+    library = written(tmp_path, {**LIBRARY, "flashinfer/gemm.py": text})
+    for backend, lists in (("wide", [3, 4]), ("narrow", [1, 4])):
+        found = gates(library, "flashinfer.mm_fp4", (10, 0), backend)
+        assert [(gate.answer, len(gate.targets)) for gate in found] == [(Answer.PASS, count) for count in lists]
+    refused = gates(library, "flashinfer.mm_fp4", (8, 9), "wide")
+    assert [(gate.answer, len(gate.targets)) for gate in refused] == [(Answer.FAIL, 3), (Answer.FAIL, 4)]

@@ -135,6 +135,15 @@ def test_no_such_interpreter(tmp_path: Path) -> None:
     assert caught.value.found.startswith("there is no program")
 
 
+def test_a_text_that_may_be_run_and_is_no_program(tmp_path: Path) -> None:
+    plain = tmp_path / "python"
+    plain.write_text("print(1)\n")
+    plain.chmod(0o755)
+    with pytest.raises(HostError) as caught:
+        look(door(str(plain)))
+    assert caught.value.found.startswith(f"{plain} is there and cannot be run as a program: ")
+
+
 def test_a_program_that_is_no_python() -> None:
     with pytest.raises(HostError) as caught:
         look(door("true"))

@@ -77,7 +77,11 @@ class InterpreterDoor:
                 return msgspec.json.decode(body[0].encode(), type=dict[str, Told])
             except (msgspec.DecodeError, UnicodeError) as error:
                 raise HostError(asked, f"its answer is damaged ({error})", "the same again") from None
-        if done.exit_code in (NOT_FOUND, NOT_EXECUTABLE):
+        if done.exit_code == NOT_EXECUTABLE:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            why = f"{self._python} is there and cannot be run as a program" + (f": {said[-1]}" if said else "")
+            raise HostError(asked, why, "--python with the path of an interpreter")
+        if done.exit_code == NOT_FOUND:
             raise HostError(asked, f"there is no program {self._python}", "--python with the path of an interpreter")
         found = done.failure or "it ended well, but without an answer: is it a Python interpreter?"
         raise HostError(asked, found, f"{self._python} -c 'print(1)', which has to work there")

@@ -233,8 +233,8 @@ def _findings(
         found += of_objects(distribution, objects, installation)
     found += of_guards(answers.guards, scene.imported)
     if limit_bytes is not None:
-        element_bytes = 1.0 if scene.target.activation_format in ("FP8", "NVFP4", "MXFP4") else 2.0
         modules = _triton_modules(scene, answers)
+        element_bytes = staged_bytes(scene.target.activation_format)
         found += of_tiles(scene.sources, modules, element_bytes, limit_bytes, scene.target.sm)
     if answers.unparsed:
         found.append(
@@ -246,6 +246,11 @@ def _findings(
             )
         )
     return found
+
+
+def staged_bytes(activation_format: str) -> float:
+    """Bytes of an activation as Triton's tiles hold it in shared memory: four-bit formats are not held in less."""
+    return 1.0 if activation_format in ("FP8", "NVFP4", "MXFP4") else 2.0
 
 
 def _triton_modules(scene: Scene, answers: Answers) -> list[str]:

@@ -5,6 +5,7 @@ that starts a daemon would keep it waiting. Here the child leads a process group
 when `run_bounded` returns.
 """
 
+import errno
 import os
 import selectors
 import signal
@@ -48,7 +49,8 @@ def run_bounded(
             env=None if environment is None else dict(environment),
         )
     except (OSError, ValueError) as error:
-        code = NOT_EXECUTABLE if isinstance(error, PermissionError) else NOT_FOUND
+        no_program = isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.ENOEXEC
+        code = NOT_EXECUTABLE if no_program else NOT_FOUND
         return Completed(tuple(argv), code, stderr=str(error).encode(errors="replace"))
     exchange = _Exchange(child, stdin, output_limit_bytes)
     try:

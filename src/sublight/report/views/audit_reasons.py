@@ -44,9 +44,14 @@ def _reason(step: Step, why: str, names: list[str], tone: Tone) -> Cell:
     who = ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:7])} and {len(names) - 7} more"
     said = step.why if len(names) == 1 else why
     where = _places(step) if step.answer is Answer.FAIL else ""
-    hint = f" Try: {step.hint}." if step.hint else ""
+    hint = f" Try: {step.hint}." if step.hint and not _repeats(step.hint, step.why) else ""
     rung = f"not {step.rung}" if step.answer is Answer.FAIL else step.rung.value
     return Cell(f"{who}: {rung}: {_cut(said)}{where}{hint}", tone)
+
+
+def _repeats(hint: str, why: str) -> bool:
+    """Whether what to try stands in the engine's own words already."""
+    return " ".join(hint.split()).rstrip(".").lower() in " ".join(why.split()).lower()
 
 
 def _places(step: Step) -> str:
