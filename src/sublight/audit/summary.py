@@ -161,7 +161,7 @@ def _of_loss(auditor: Auditor) -> list[AuditFinding]:
             level="error",
             subject="connection",
             text=f"{auditor.door.lost}; what was not told by then is not known",
-            hint="the same again: answers that were complete are not asked for twice",
+            hint="the same again, over a connection that holds",
         )
     ]
 
