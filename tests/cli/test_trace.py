@@ -159,3 +159,10 @@ def test_a_record_with_impossible_events_is_refused(sublight: Sublight, files: P
     done = sublight("show", "bad.json")
     assert (done.code, done.out) == (2, "")
     assert len(done.err.splitlines()) == 3 and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("option", ["--tp", "--ep", "--dp"])
+def test_a_degree_of_nothing_is_refused_without_a_model_too(sublight: Sublight, files: Path, option: str) -> None:
+    run = sublight("trace", "trace.json", option, "0")
+    assert run.code == 2
+    assert "a parallel degree is at least 1" in run.err

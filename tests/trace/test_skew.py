@@ -12,6 +12,7 @@ from sublight.errors import UsageError
 from sublight.records import load, save
 from sublight.trace.alignment import Clock, align
 from sublight.trace.events import Collective, Lane, Launch, Trace
+from sublight.trace.powerlog import GpuPower
 from sublight.trace.ranks import Rank, Ranks
 from sublight.trace.skew import RankSkew, Skew, find_skew
 from sublight.trace.steps import find_steps
@@ -330,3 +331,15 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
     save(found, tmp_path / "a.json")
     assert load(tmp_path / "a.json", {"skew": Skew}) == found
     assert found.ranks[0] == RankSkew(0, found.ranks[0].clock, 4, 90 * US, 18 * US, 0, 0)
+
+
+def test_the_only_card_of_a_log_is_not_given_to_every_rank() -> None:
+    one, other = (rank(n, const(20 * US), const(56 * US)) for n in range(2))
+    card = GpuPower(source="p.csv", index=3, moments=5, busy=5, utilization=100.0, power_w=140.0, limit_w=700.0)
+    found = find_skew(ranks(one, other), power=(card,))
+    assert found.power == {}
+    assert "p.csv does not tell whether ranks 0, 1 work: it has no GPU of that number" in found.notes
+    card = msgspec.structs.replace(card, index=1)
+    found = find_skew(ranks(one, other), power=(card,))
+    assert found.power == {1: card}
+    assert "p.csv does not tell whether rank 0 works: it has no GPU of that number" in found.notes

@@ -57,6 +57,7 @@ def command(
     gc.enable()
     if (slice_step is None) != (out is None):
         raise UsageError("--slice and -o", "one was given without the other", "--slice 3 -o step.json")
+    _check_layout(options)
     given = {"model": model, "step": step, "device": device, "ranks": ranks, "power": power, **options}
     if slice_step is not None and out is not None:
         _check_use("--slice", given)
@@ -71,6 +72,14 @@ def command(
         emit(_analysed(files[0], plan_for(model, options), step, device, power, options["tp"]), options)
     else:
         raise UsageError("several traces", f"{len(files)} files were given", "two to compare them, or --ranks")
+
+
+def _check_layout(options: dict[str, Any]) -> None:
+    """Degrees count without a model too: an all-reduce is compared with that of as many ranks."""
+    if (options["tp"], options["ep"], options["dp"]) != (1, 1, 1):
+        from sublight.facts.workload import Layout
+
+        Layout(tp=options["tp"], ep=options["ep"], dp=options["dp"])
 
 
 def _check_use(job: str, given: dict[str, Any]) -> None:

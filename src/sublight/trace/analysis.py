@@ -17,6 +17,7 @@ from sublight.trace.layers import LayerTimes, layer_times
 from sublight.trace.oddities import oddities
 from sublight.trace.oddity import Oddity, Published, Seen
 from sublight.trace.plan import Plan
+from sublight.trace.power import unused
 from sublight.trace.powerlog import GpuPower, power_of
 from sublight.trace.refine import refine
 from sublight.trace.repairs import Repair
@@ -155,7 +156,8 @@ def analyse(
     else:
         breakdown = break_down(trace, steps.steps[chosen], labels)
     kernels = kernel_times(trace, steps.steps[chosen], labels)
-    drawn = power_of(power, steps.device if trace.rank is None else trace.rank)
+    number = steps.device if trace.rank is None else trace.rank
+    drawn = power_of(power, number)
     seen = Seen(trace, steps, steps.steps[chosen], breakdown, kernels, labels, plan, drawn, published)
     return Analysis(
         source=_source(trace, steps.device),
@@ -165,7 +167,7 @@ def analyse(
         rows=rows,
         idle=idle,
         kernels=kernels,
-        oddities=oddities(seen),
+        oddities=(*oddities(seen), *unused(drawn, power, number)),
         unresolved=unresolved,
         planned=plan is not None,
         events=step_events(trace, steps.steps[chosen], labels),

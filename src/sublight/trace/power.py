@@ -1,6 +1,6 @@
 """What a power log says beside a trace: cards that are busy and wait, and clocks that are held down."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sublight.trace.classify import Category, Kind
 from sublight.trace.oddity import Oddity, Published, Seen
@@ -22,6 +22,31 @@ def waits(power: GpuPower) -> bool:
     if power.power_w is None or power.limit_w is None or (power.utilization or 0.0) < _BUSY:
         return False
     return power.power_w < _WAITING * power.limit_w
+
+
+def of_no_use(power: GpuPower | None, cards: Sequence[GpuPower], number: int) -> str:
+    """Why a log does not tell whether the card of a rank or device works; "" where it does, or without a log."""
+    if not cards:
+        return ""
+    if power is None:
+        return f"it has GPU {', '.join(str(card.index) for card in cards)}, and none of them is told to be GPU {number}"
+    if not power.busy:
+        return f"GPU {power.index} is busy in none of its {show_count(power.moments)} moments"
+    missing = {
+        "utilisation in per cent": power.utilization,
+        "power in watts": power.power_w,
+        "power limit in watts": power.limit_w,
+    }
+    absent = [what for what, value in missing.items() if value is None]
+    return f"it tells no {' and no '.join(absent)} of GPU {power.index}" if absent else ""
+
+
+def unused(power: GpuPower | None, cards: Sequence[GpuPower], number: int) -> tuple[Oddity, ...]:
+    """A log that was given and says nothing."""
+    why = of_no_use(power, cards, number)
+    advice = "a log of the GPU of this trace while it decodes, as nvidia-smi writes it (sublight trace -h: --power)"
+    title = "the power log does not tell whether the GPU works"
+    return (Oddity("power-log", title, f"{cards[0].source}: {why}", 0, advice),) if why else ()
 
 
 def shown(power: GpuPower) -> str:

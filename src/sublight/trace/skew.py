@@ -24,7 +24,7 @@ from sublight.trace.alignment import Clock
 from sublight.trace.arrivals import cut, uncertainty_of
 from sublight.trace.collectives import collectives_of, meetings
 from sublight.trace.oddity import Published
-from sublight.trace.power import excess, shown, waits
+from sublight.trace.power import excess, of_no_use, shown, waits
 from sublight.trace.powerlog import GpuPower, power_of
 from sublight.trace.ranks import Ranks
 from sublight.trace.steps import Steps, devices, find_steps
@@ -143,9 +143,11 @@ def find_skew(
         steps=by_step,
         places=places_of(usual, count),
         notes=(),
-        power={number: card for number in numbers if (card := power_of(power, number)) is not None},
+        power={number: card for number in numbers if (card := power_of(power, number, several=True))},
     )
-    return msgspec.structs.replace(skew, notes=(*_notes(skew), *_power_notes(skew), *_excess_notes(skew, published)))
+    unused = _unused_notes(skew, power)
+    notes = (*_notes(skew), *_power_notes(skew), *unused, *_excess_notes(skew, published))
+    return msgspec.structs.replace(skew, notes=notes)
 
 
 def _rank(place: int, number: int, clock: Clock, steps: Sequence[StepSkew]) -> RankSkew:
@@ -207,6 +209,20 @@ def _power_notes(skew: Skew) -> list[str]:
         f"{_listed(numbers)}: {words}: waiting, not working; "
         f"{show_time(max(of_rank[number] for number in numbers) / 1e9)} of a step in collectives, whose kernels spin"
         for words, numbers in ranks.items()
+    ]
+
+
+def _unused_notes(skew: Skew, cards: Sequence[GpuPower]) -> list[str]:
+    """What a log that was given does not tell, of which ranks."""
+    ranks: dict[str, list[int]] = {}
+    for rank in skew.ranks:
+        card = skew.power.get(rank.rank)
+        why = of_no_use(card, cards, rank.rank)
+        ranks.setdefault("it has no GPU of that number" if why and card is None else why, []).append(rank.rank)
+    return [
+        f"{cards[0].source} does not tell whether {_listed(numbers)} work{'s' * (len(numbers) == 1)}: {why}"
+        for why, numbers in ranks.items()
+        if why
     ]
 
 
