@@ -173,3 +173,18 @@ def test_a_pair_without_nvlink_among_pairs_with_it(tmp_path: Path) -> None:
     joined = Server().topology().replace("SYS", "NV18")
     assert folder_report(folder(tmp_path / "a", {"t": joined})).machine.nvlink is False
     assert folder_report(folder(tmp_path / "b", {"t": joined.replace("PIX", "NV18")})).machine.nvlink is True
+
+
+def test_a_listing_of_some_devices_places_no_card(tmp_path: Path) -> None:
+    pci = "\n\n".join(block for block in Server().pci().split("\n\n") if not block.startswith(("03:", "04:")))
+    texts = Server().texts() | {"a.log": some_of(Server(), 2, 3), "d.log": pci}
+    machine = folder_report(folder(tmp_path, texts)).machine
+    # By their addresses, for the listing has them; the matrix goes by index, which nothing says.
+    assert [(gpu.numa_node, gpu.cpus) for gpu in machine.gpus] == [(1, ""), (1, "")]
+
+
+def test_rows_that_name_no_card_are_used_where_they_are_as_many_as_cards(tmp_path: Path) -> None:
+    for rows, utilization in ((3, [0, 0, 0, 0]), (4, [90, 91, 92, 93])):
+        text = "utilization.gpu [%], power.draw [W]\n" + "".join(f"{90 + n} %, 140 W\n" for n in range(rows))
+        machine = folder_report(folder(tmp_path / str(rows), Server().texts() | {"p.csv": text})).machine
+        assert [gpu.utilization.value for gpu in machine.gpus] == utilization
