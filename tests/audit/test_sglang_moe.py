@@ -328,3 +328,17 @@ def test_fp8_cutlass_is_refused_with_expert_parallelism(asked: Target) -> None:
 def test_marlin_takes_gpt_oss_whose_configuration_says_silu(requirement: str, end: str) -> None:
     found = ask(sources(requirement), "marlin", whole("gpt-oss-120b", "h200", tp=2))
     assert (found.answer, found.destination) == (Answer.PASS, end)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "hint"),
+    [
+        ("h200", "lora_marlin", "auto, which leads to moe_wna16_marlin_gemm here; flashinfer_cutlass, which the"),
+        ("h200", "lora_triton", "auto, which leads to moe_wna16_marlin_gemm here; lora_marlin, which the engine"),
+        ("b200", "lora_marlin", "Use --moe-runner-backend flashinfer_cutlass instead"),
+    ],
+)
+def test_the_engines_advice_is_followed_before_it_is_given(gpu: str, name: str, hint: str) -> None:
+    found = ask(sources("sglang==0.5.23"), name, whole("glm-5-nvfp4", gpu, tp=8))
+    assert found.answer is Answer.FAIL
+    assert found.hint.startswith(hint)

@@ -295,3 +295,12 @@ def test_a_refusal_that_is_caught_and_raised_again_is_told_where_it_was_raised_f
     found = ask(edited(sources, {"server_args.py": (old, new)}), "picky")
     assert found.proofs[-1].where == "sglang/srt/server_args.py:26"
     assert found.proofs[-1].text.startswith("AssertionError: picky wants fp8")
+
+
+def test_advice_that_does_not_work_here_is_not_repeated(sources: Sources) -> None:
+    change = {"server_args.py": ("--moe-runner-backend fast instead", "--moe-runner-backend swallowed instead")}
+    found = ask(edited(sources, change), "picky")
+    assert found.why.endswith("Use --moe-runner-backend swallowed instead.")
+    assert found.hint == (
+        "auto, which leads to plain_fused_moe here; swallowed, which the engine advises, does not work here either"
+    )

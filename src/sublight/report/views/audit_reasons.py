@@ -138,7 +138,7 @@ def every_rung(engine: EngineAudit) -> Iterator[Block]:
 def _rungs(ladder: Ladder) -> Iterator[Line]:
     yield Line((Cell(ladder.name, "strong"), Cell(ladder.flag), Cell(ladder.destination)), "group")
     for step in ladder.steps:
-        said = step.why + (f" Try: {step.hint}." if step.hint else "")
+        said = step.why + (f" Try: {step.hint}." if step.hint and not _repeats(step.hint, step.why) else "")
         yield Line((Cell(f"{SYMBOLS[step.answer]} {step.rung}", TONES[step.answer]), Cell(said), Cell("")))
         for proof in step.proofs:
             yield Line((Cell(""), Cell(proof.text, "muted"), Cell(proof.where, "muted")))

@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from sublight.audit.engines.base import Route
 from sublight.audit.engines.sglang import checkpoint
 from sublight.audit.engines.sglang.facts import PATH, facts
 from sublight.audit.source.evaluate import Checkpoint, Evaluator, Outcome
@@ -70,6 +71,7 @@ class Launch:
         self.cls = self.walk.name(SERVER_ARGS)
         self.start: Checkpoint | None = None
         self.ends: dict[tuple[str, str], str] = {}  # (name, all-to-all) -> where it led
+        self.advised: dict[str, Route] = {}  # name that the engine advises -> where it leads
         if isinstance(self.cls, Class):
             written = {name: found.written.copy() for name, found in self.walk.spaces.items() if found}
             self._settle({})

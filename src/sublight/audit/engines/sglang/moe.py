@@ -1,5 +1,9 @@
 """Routes of the experts' backends: from `--moe-runner-backend` to the kernel that runs."""
 
+import re
+
+import msgspec
+
 from sublight.audit.engines.base import Gate, Route
 from sublight.audit.engines.sglang import kernels, matching, story
 from sublight.audit.engines.sglang.arguments import Launch, Settled, launch
@@ -16,6 +20,7 @@ _ENUM = "sglang.srt.layers.moe.utils.MoeRunnerBackend"
 # With these the models' own code calls the experts, not the layer.
 _CALLED_BY_MODELS = ("megamoe",)
 _OTHER_A2A = ("deepep", "flashinfer")
+_WORD = re.compile(r"\w+")
 
 
 def route(sources: Sources, name: str, target: Target) -> Route:
@@ -24,15 +29,34 @@ def route(sources: Sources, name: str, target: Target) -> Route:
         return Route(answer=Answer.NOT_KNOWN, why="the model has no experts")
     begun = launch(sources, target, OPTIONS)
     found = _walked(begun, name, target.a2a)
-    if found.answer is Answer.FAIL and target.a2a == "none" and found.destination and name != "auto":
+    if found.answer is not Answer.FAIL:
+        return found
+    if target.a2a == "none" and found.destination and name != "auto":
         return _with_other_layout(begun, name, found)
-    return found
+    return _with_advice_that_works(begun, name, found)
+
+
+def _with_advice_that_works(begun: Launch, name: str, found: Route) -> Route:
+    """The engine's own advice names a backend: one that it refuses here as well is no advice, what auto leads to is."""
+    words = _WORD.findall(found.hint)
+    advised = [other for other in _members(begun) if other in words and other not in (name, "auto")]
+    if not advised or any(_once(begun, other).answer is not Answer.FAIL for other in advised):
+        return found
+    auto = _once(begun, "auto")
+    hint = f"auto, which leads to {auto.destination.rpartition('.')[2]} here; " if auto.answer is Answer.PASS else ""
+    hint += f"{' and '.join(advised)}, which the engine advises, does not work here either"
+    return msgspec.structs.replace(found, hint=hint)
+
+
+def _once(begun: Launch, name: str) -> Route:
+    """Where a backend leads with the target's own all-to-all, followed once for all advice that names it."""
+    if name not in begun.advised:
+        begun.advised[name] = _walked(begun, name, begun.target.a2a)
+    return begun.advised[name]
 
 
 def _with_other_layout(begun: Launch, name: str, found: Route) -> Route:
     """A name that leads elsewhere may be right with another all-to-all: then that is the thing to try."""
-    import msgspec
-
     for a2a in _OTHER_A2A:
         other = _walked(begun, name, a2a)
         if other.answer is Answer.PASS:
