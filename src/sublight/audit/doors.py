@@ -15,6 +15,7 @@ from sublight.audit.probe.entry import BEGIN, END
 from sublight.audit.replies import FileTold, Reply, Told
 from sublight.errors import HostError
 from sublight.hosts.base import NOT_EXECUTABLE, NOT_FOUND, Completed, Host
+from sublight.hosts.naming import name_kept
 
 Request = Mapping[str, Mapping[str, Any]]
 NO_INTERPRETER = "no interpreter was named, only a folder"
@@ -48,7 +49,7 @@ class InterpreterDoor:
     """
 
     def __init__(self, host: Host, python: str, here: bool) -> None:
-        self.name = python if here else f"{python} on {host.name}"
+        self.name = python if here else f"{python} on {name_kept(host.name)}"
         self.reads_here = here
         self.live = True
         self.lost = ""

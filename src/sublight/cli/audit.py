@@ -184,6 +184,7 @@ def _with_host(made: "Audit", host: Any) -> "Audit":
     """The record also keeps what `sublight host` asks, so that one file stands for the machine."""
     import msgspec
 
+    from sublight.hosts.naming import name_kept
     from sublight.hosts.recorder import RecordingHost
     from sublight.hosts.recording import Recording
     from sublight.tuning.clean import clean
@@ -191,5 +192,5 @@ def _with_host(made: "Audit", host: Any) -> "Audit":
 
     recorder = RecordingHost(host, clean)
     collect(recorder)
-    kept = made.recording or Recording(host.name)
+    kept = made.recording or Recording(name_kept(host.name))
     return msgspec.structs.replace(made, recording=Recording(kept.name, kept.answers + recorder.recording().answers))

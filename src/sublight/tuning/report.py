@@ -1,7 +1,5 @@
 """From a machine, a folder or a snapshot to its report."""
 
-import ipaddress
-import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +8,7 @@ import msgspec
 from sublight.errors import RecordError
 from sublight.files import read_small_file
 from sublight.hosts.base import Host
+from sublight.hosts.naming import name_kept
 from sublight.hosts.recorded import NOT_IN_THE_SNAPSHOT, RecordedHost
 from sublight.hosts.recorder import RecordingHost
 from sublight.hosts.recording import Recording
@@ -31,20 +30,9 @@ def host_report(host: Host, how: How) -> HostReport:
     """Ask a machine and judge it. Raises HostError when it cannot be asked."""
     recorder = RecordingHost(host, clean)
     readings = collect(recorder)
-    name = _called(host.name)
+    name = name_kept(host.name)
     remarks = (f"not everything was asked: {readings.lost}",) if readings.lost else ()
     return _report(name, how, readings, recorder.recording(name), remarks=remarks)
-
-
-def _called(typed: str) -> str:
-    """A host as the reader typed it, without who logs in; an address is no name and is not kept."""
-    name = typed.rpartition("@")[2]
-    address = re.sub(r"%\w+", "", re.sub(r"^\[(.*)\](?::[0-9]+)?$|^([^:]*):[0-9]+$", r"\1\2", name))
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return name
-    return "a host over ssh"
 
 
 def folder_report(path: Path) -> HostReport:
