@@ -66,6 +66,8 @@ class Auditor:
         self.fresh = 0  # symbols that were imported now, and not taken from the cache
         self.trouble = ""  # why imports that were asked for were not tried
         packages = packages or tuple(engine.package for engine in self.engines.values())
+        if door.live:
+            say(f"asking {door.name} what is installed")
         with self.timed("asking"):
             keeps = isinstance(door, KeepingDoor | SnapshotDoor)
             known = None if keeps else known_distributions(cache, door)
