@@ -183,7 +183,7 @@ def test_an_area_that_an_engine_does_not_have(environment: Environment) -> None:
 def test_what_takes_long_is_said_beforehand(environment: Environment) -> None:
     said: list[str] = []
     audit(Auditor(door(environment), Options(), Cache(None), say=said.append), question())
-    assert [text.split()[0] for text in said] == ["reading", "importing"]
+    assert [text.split()[0] for text in said] == ["asking", "reading", "importing"]
 
 
 def test_warm_answers_hold_until_a_file_changes(environment: Environment, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ class _Trail:
         if binding.target:
             return self.walk(".".join([binding.target, *rest[1:]]), steps + 1)
         if isinstance(node, ast.ClassDef):
-            return self.member(module, node, home, rest[1:], steps)
+            return self.member(module, _whole(module, node) if rest[1:] else node, home, rest[1:], steps)
         if len(rest) == 1:
             kind = "function" if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else "value"
             alias = _dotted(binding.value)
@@ -227,6 +227,14 @@ def _dotted(node: ast.expr | None) -> str:
     if isinstance(node, ast.Attribute) and (head := _dotted(node.value)):
         return f"{head}.{node.attr}"
     return ""
+
+
+def _whole(module: Module, node: ast.ClassDef) -> ast.ClassDef:
+    """The class with its body, which an outline leaves out."""
+    for found in ast.walk(module.tree):
+        if isinstance(found, ast.ClassDef) and (found.name, found.lineno) == (node.name, node.lineno):
+            return found
+    return node
 
 
 def _bound_in(node: ast.ClassDef, name: str) -> ast.stmt | None:
