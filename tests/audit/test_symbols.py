@@ -78,7 +78,7 @@ def test_a_chain_of_re_exports(sources: Sources) -> None:
         ("pack.ops.Runner.LIMIT", "pack.ops.Runner.LIMIT", "value"),
         ("pack.ops.Runner.Options.depth", "pack.ops.Runner.Options.depth", "value"),
         ("pack.ops.alias", "pack.ops.Runner", "class"),
-        ("pack.impl", "pack.impl", "module"),  # a folder without __init__.py
+        ("pack.impl", "pack.impl", "module"),
         ("pack.impl.kernels", "pack.impl.kernels", "module"),
         ("pack.star", "pack.stars.star", "function"),
         ("pack._hidden", "pack.stars._hidden", "function"),
@@ -145,6 +145,8 @@ def test_a_folder_without_init_is_a_package_unless_a_file_of_the_name_comes_firs
         "pack/deep/b.py": "z = 1\n",
     }
     sources = written(tmp_path, files)
+    for folder in ("srt", "both", "built", "data", "deep", "deep/kernels"):
+        (tmp_path / "pack" / folder / "__init__.py").unlink(missing_ok=True)
     (tmp_path / "pack" / "built.abi3.so").write_bytes(b"")
     found = resolve(sources, "pack.srt.utils.Backend")
     assert (found.existence, found.home) == (Existence.FOUND, "pack.srt.utils.Backend")
