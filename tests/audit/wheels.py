@@ -1,7 +1,9 @@
 """Installed engines to read: real wheels, without their dependencies, each in a folder of its own.
 
 `SUBLIGHT_TEST_WHEELS` names a folder that keeps them between runs ("sglang-0.5.9", "flashinfer-python-0.6.3", ...);
-without it they are kept in pytest's cache. What is not there is installed by pip. Nothing of them is ever imported.
+without it they are kept in pytest's cache, and tests that need one of the `LARGE` wheels besides are skipped: together
+they take more time to fetch than all other tests to run. What is not there is installed by pip. Nothing of them is
+ever imported.
 """
 
 import os
@@ -10,8 +12,11 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from sublight.audit.source.tree import Sources
 
+LARGE = ("flashinfer-python==0.7.2", "flashinfer-python==0.7.4", "vllm==0.20.2", "nvidia-cutlass-dsl==4.8.1")
 ENGINE_PACKAGES = ("sglang", "vllm", "flashinfer", "sgl_kernel", "humming")
 
 
@@ -34,8 +39,10 @@ class Disk:
 @cache
 def installed(requirement: str) -> Path:
     """The folder that holds one wheel ("sglang==0.5.9"), installed as `pip install --target` leaves it."""
-    kept = Path(os.environ.get("SUBLIGHT_TEST_WHEELS") or Path.cwd() / ".pytest_cache" / "wheels")
-    folder = kept / requirement.replace("==", "-")
+    named = os.environ.get("SUBLIGHT_TEST_WHEELS")
+    folder = Path(named or Path.cwd() / ".pytest_cache" / "wheels") / requirement.replace("==", "-")
+    if requirement in LARGE and not named:
+        pytest.skip(f"{requirement} is large: SUBLIGHT_TEST_WHEELS=FOLDER fetches it and keeps it there")
     if not folder.exists():
         _install(requirement, folder)
     return folder
