@@ -10,10 +10,13 @@ from sublight.audit import cache as caching
 from sublight.audit.auditor import Auditor, Options
 from sublight.audit.cache import Cache
 from sublight.audit.doors import Door, FolderDoor, InterpreterDoor
+from sublight.audit.engines.base import Gate, Pin
 from sublight.audit.ladder import Answer, Rung
 from sublight.audit.question import Question, ask, card
 from sublight.audit.record import Audit
+from sublight.audit.routes import symbol_gates
 from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
+from sublight.audit.source.tree import Sources
 from sublight.audit.summary import audit, audit_symbols
 from sublight.errors import RecordError, UsageError
 from sublight.facts.workload import Layout
@@ -24,6 +27,7 @@ from sublight.report.views.audit import audit_document
 from tests.audit.elves import library
 from tests.audit.machines import Environment
 from tests.audit.tiny import SOURCE
+from tests.audit.wheels import Disk
 
 P, F, Q = Answer.PASS, Answer.FAIL, Answer.NOT_KNOWN
 
@@ -158,6 +162,32 @@ def test_an_engine_that_reading_runs_into_degrades(environment: Environment) -> 
     assert made.engines[0].ladders == ()
     assert made.engines[0].not_read["moe"].startswith("reading the engine's source ran into ValueError")
     assert made.flags == ()
+
+
+def test_a_question_that_reading_runs_into_is_told(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version checks that could not be read are none that passed."""
+
+    def pins(self: object, sources: Sources) -> tuple[Pin, ...]:
+        raise KeyError("layout")
+
+    monkeypatch.setattr("tests.audit.tiny.Tiny.pins", pins)
+    made = audited(door(environment))
+    what = "versions that its code checks"
+    assert made.engines[0].not_read == {what: "reading the engine's source ran into KeyError: 'layout'"}
+    assert f"{what}: not known, reading the engine's source" in " ".join(
+        render_text(audit_document(made), width=200, colour=False).split()
+    )
+
+
+def test_a_gate_that_reading_runs_into_is_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gates(*asked: object) -> tuple[Gate, ...]:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr("sublight.audit.engines.flashinfer.gates.gates", gates)
+    (gate,) = symbol_gates(Sources(Disk(), {"flashinfer": "/nowhere"}), "flashinfer.fused_moe.run", (12, 0))
+    assert gate.answer is Answer.NOT_KNOWN
+    assert gate.text == "reading the engine's source ran into RecursionError: too deep"
+    assert symbol_gates(Sources(Disk(), {}), "flashinfer.fused_moe.run", (12, 0)) == ()
 
 
 def test_a_description_that_cannot_be_loaded_is_left_out(

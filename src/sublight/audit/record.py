@@ -143,7 +143,7 @@ class EngineAudit(msgspec.Struct, frozen=True, kw_only=True):
         ladders: every backend of every area asked for, in the order it is declared.
         autos: by area.
         code: by backend, where gates or code were found.
-        not_read: areas that could not be read, and why.
+        not_read: areas, and what else is asked of an engine, that could not be read, and why.
         files_read: source files the answers were read from.
     """
 

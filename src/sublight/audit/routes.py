@@ -17,7 +17,7 @@ from sublight.audit.engines.base import Declaration, Engine, Gate, Pin, Route
 from sublight.audit.guarded import Together, guards
 from sublight.audit.importable import needs_of
 from sublight.audit.installation import Installation
-from sublight.audit.ladder import Answer
+from sublight.audit.ladder import Answer, Proof
 from sublight.audit.reading import DiskReader, DoorReader, Used, WatchedSources
 from sublight.audit.source.tree import Sources
 from sublight.audit.target import Target
@@ -37,7 +37,7 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         autos: area -> what runs when nothing is asked for.
-        not_read: area -> why nothing could be read of it.
+        not_read: area, or what else is asked of an engine -> why nothing could be read of it.
         unparsed: source files that this Python cannot parse, and why.
         guards: around imports of some path.
     """
@@ -107,10 +107,10 @@ def read(
     modules = [module_of(sources, need.where) for answered in backends for need in answered.route.needs]
     return Answers(
         backends=tuple(backends),
-        guards=_or(lambda: guards(sources, filter(None, modules), symbols), ()),
+        guards=_or(lambda: guards(sources, filter(None, modules), symbols), (), not_read, "guards around its imports"),
         autos={area: parts[area].auto for area in declared},
-        pins=_or(lambda: engine.pins(sources), ()),
-        variables=_or(lambda: engine.known_variables(sources), None),
+        pins=_or(lambda: engine.pins(sources), (), not_read, "versions that its code checks"),
+        variables=_or(lambda: engine.known_variables(sources), None, not_read, "variables that it reads"),
         not_read=not_read,
         unparsed=sources.unparsed(),
     )
@@ -198,7 +198,10 @@ def symbol_gates(sources: Sources, symbol: str, capability: tuple[int, int]) -> 
         return ()
     from sublight.audit.engines.flashinfer.gates import gates
 
-    return _or(partial(gates, sources, symbol, capability), ())
+    try:
+        return gates(sources, symbol, capability)
+    except Exception as error:  # what stands in the way of reading a gate may not open it
+        return (Gate(Answer.NOT_KNOWN, _failed(error), Proof("source", symbol, "")),)
 
 
 def _route(ask: Callable[[], Route]) -> Route:
@@ -208,10 +211,11 @@ def _route(ask: Callable[[], Route]) -> Route:
         return Route(answer=Answer.NOT_KNOWN, why=_failed(error))
 
 
-def _or(ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+def _or(ask: Callable[[], _Answer], otherwise: _Answer, not_read: dict[str, str], what: str) -> _Answer:
     try:
         return ask()
-    except Exception:
+    except Exception as error:
+        not_read[what] = _failed(error)
         return otherwise
 
 

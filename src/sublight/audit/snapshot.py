@@ -5,7 +5,6 @@ An audit that asks for other things than the one that was saved gets what there 
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -145,8 +144,3 @@ class SnapshotDoor:
     def everything(self, question: str) -> list[str]:
         """Every item of a question that the snapshot holds."""
         return [item for asked, item in self._answers if asked == question]
-
-
-def kept_under(root: str, shown: Iterable[str]) -> list[str]:
-    """Folders of sources ("sglang/srt/layers/moe") as paths below `root`."""
-    return [str(Path(root, folder)) for folder in shown]

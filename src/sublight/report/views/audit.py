@@ -21,7 +21,7 @@ from sublight.report.blocks import (
     Table,
     Tone,
 )
-from sublight.report.views.audit_reasons import AREAS, ON_A_GPU, SYMBOLS, TONES, every_rung, reasons, sets
+from sublight.report.views.audit_reasons import AREAS, ON_A_GPU, SYMBOLS, TONES, every_rung, reasons, sets, unread
 from sublight.units import show_time
 
 _SHORT = {
@@ -121,8 +121,7 @@ def _engine(engine: EngineAudit, target: Target | None) -> Iterator[Block]:
         yield from (_auto(auto) for auto in engine.autos if auto.area == area)
         yield from reasons(ladders)
         yield from sets(engine, ladders, target)
-    for area, why in engine.not_read.items():
-        yield Paragraph(f"{AREAS.get(area, area)} backends: not known, {why}", "muted")
+    yield from unread(engine.not_read)
 
 
 def _only_inside(ladder: Ladder) -> bool:

@@ -1,12 +1,12 @@
 """Why a backend is not usable, what is not known of it, and what its gates claim beside the code that is there."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sublight.audit.ladder import Answer, Ladder, Rung, Step
 from sublight.audit.record import Capability, CodeSet, EngineAudit
 from sublight.audit.target import Target
-from sublight.report.blocks import Block, Cell, Column, Heading, Line, Listing, Table, Tone
+from sublight.report.blocks import Block, Cell, Column, Heading, Line, Listing, Paragraph, Table, Tone
 
 SYMBOLS = {Answer.PASS: "✓", Answer.FAIL: "✗", Answer.NOT_KNOWN: "?"}
 TONES: dict[Answer, Tone] = {Answer.PASS: "good", Answer.FAIL: "bad", Answer.NOT_KNOWN: "muted"}
@@ -142,3 +142,10 @@ def _rungs(ladder: Ladder) -> Iterator[Line]:
         yield Line((Cell(f"{SYMBOLS[step.answer]} {step.rung}", TONES[step.answer]), Cell(said), Cell("")))
         for proof in step.proofs:
             yield Line((Cell(""), Cell(proof.text, "muted"), Cell(proof.where, "muted")))
+
+
+def unread(not_read: Mapping[str, str]) -> Iterator[Block]:
+    """What could not be read of an engine: backends of an area, or something else that was asked."""
+    for what, why in not_read.items():
+        named = f"{AREAS[what]} backends" if what in AREAS else what
+        yield Paragraph(f"{named}: not known, {why}", "muted")

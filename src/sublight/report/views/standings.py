@@ -8,7 +8,7 @@ from sublight.campaign.backends import AuditStanding, Change, Engine
 from sublight.campaign.machine import HostStanding
 from sublight.report.blocks import Block, Cell, Code, Column, Heading, Line, Listing, Paragraph, Table
 from sublight.report.views.audit import flag_line, height, odd_cells, verdict_cell
-from sublight.report.views.audit_reasons import AREAS, ON_A_GPU
+from sublight.report.views.audit_reasons import AREAS, ON_A_GPU, unread
 from sublight.report.views.host import knob_table
 from sublight.rows import ROWS
 from sublight.tuning.record import Verdict
@@ -110,8 +110,7 @@ def _unasked(engine: Engine) -> Iterator[Block]:
             yield Paragraph(f"Asked for nothing, {area} runs {auto.destination}: {auto.why}")
         else:
             yield Paragraph(f"Asked for nothing, {area}: {auto.why}", "muted")
-    for area, why in engine.not_read.items():
-        yield Paragraph(f"{AREAS.get(area, area)} backends: not known, {why}", "muted")
+    yield from unread(engine.not_read)
 
 
 def _changes(engine: Engine) -> Iterator[Block]:

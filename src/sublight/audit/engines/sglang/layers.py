@@ -1,5 +1,6 @@
 """Layers: what all walks through a layer share, from the settled arguments to the checkpoint's quantisation."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import msgspec
@@ -42,7 +43,7 @@ class Lost(Exception):  # noqa: N818
     """The way cannot be followed further; empty when it ends because the engine refuses."""
 
 
-class LayerWalk:
+class LayerWalk(ABC):
     """Walks one launch. `values` are the settled arguments."""
 
     CALLED = "the layer is called"
@@ -61,8 +62,9 @@ class LayerWalk:
             return Way(tuple(self.stages), str(lost))
         return Way(tuple(self.stages))
 
+    @abstractmethod
     def _steps(self) -> None:
-        raise NotImplementedError
+        """What a launch does with the layer, step after step."""
 
     def _step(self, name: str, outcome: Outcome) -> Value:
         self.stages.append(Stage(name, outcome))
