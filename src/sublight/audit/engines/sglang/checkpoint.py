@@ -4,6 +4,7 @@ Only what the target knows is set. The model's configuration is taken to hold no
 hardly ever chosen by the rest; its attributes that nobody set answer as absent.
 """
 
+import re
 from typing import Any
 
 from sublight.audit.source.values import Instance, Unknown
@@ -40,7 +41,8 @@ def configuration(target: Target) -> dict[str, Any] | None:
         return {"quant_method": "mxfp4", "modules_to_not_convert": []}
     if method == "compressed-tensors":
         return _compressed(target)
-    return {"quant_method": method, "bits": 4, "group_size": 128, "zero_point": True, "desc_act": False, "sym": True}
+    return {"quant_method": method, "bits": _bits(target), "group_size": _group_size(target), "zero_point": True,
+            "desc_act": False, "sym": True}  # fmt: skip
 
 
 def _compressed(target: Target) -> dict[str, Any]:
@@ -57,12 +59,23 @@ def _compressed(target: Target) -> dict[str, Any]:
         inputs = _tensors(8, "group" if strategy == "block" else "token", dynamic=True, group_size=128)
         form = "float-quantized"
     else:
-        weights = _tensors(4, "group", kind="int", group_size=128)
+        weights = _tensors(_bits(target), "group", kind="int", group_size=_group_size(target))
         inputs, form = None, "pack-quantized"
     group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs, "output_activations": None,
              "format": form}  # fmt: skip
     return {"quant_method": "compressed-tensors", "format": form, "ignore": [], "config_groups": {"group_0": group},
             "quantization_status": "compressed", "kv_cache_scheme": None}  # fmt: skip
+
+
+def _bits(target: Target) -> int:
+    """Of a format of whole numbers, as its title has them: "INT4 group 32"."""
+    found = re.match(r"[A-Z]+(\d+)", target.expert_format.upper())
+    return int(found[1]) if found else 4
+
+
+def _group_size(target: Target) -> int:
+    found = re.search(r"group (\d+)", target.expert_format.lower())
+    return int(found[1]) if found else 128
 
 
 def _tensors(bits: int, strategy: str, kind: str = "float", **more: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from sublight.audit.engines.sglang import compressed
 from sublight.audit.source.facts import Facts
 from sublight.audit.source.mentions import Mentions
 from sublight.audit.source.tree import Sources
@@ -36,13 +37,13 @@ def facts(sources: Sources, target: Target, options: frozenset[str], model: Inst
 
     return Facts(
         follow=("sglang",),
-        calls=_machine(target) | _layout(target) | {
+        calls=_machine(target) | _layout(target) | compressed.calls() | {
             "ModelConfig.from_server_args": model,
             "get_config": hf_config,
             "get_hf_text_config": hf_config,
         },
         values={"torch.version.cuda": CUDA, "torch.version.hip": None, "torch.version.musa": None,
-                "torch.version.xpu": None, "torch.npu": MISSING},
+                "torch.version.xpu": None, "torch.npu": MISSING} | compressed.values(),
         opaque=_OPAQUE,
         skips=skips,
         registers=REGISTERS,

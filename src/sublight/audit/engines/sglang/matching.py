@@ -12,10 +12,21 @@ _LOOSE = frozenset(("experimental", "sgl", "routed", "kernel", "kernels", "auto"
 def alike(name: str, event: Event) -> bool:
     """Whether a kernel's own name says that it is the backend's: every word of it, and the same provider."""
     said = " ".join(event.value.values()) if isinstance(event.value, dict) else ""
-    where = _squeezed(kernels.destination(event) + event.name + said)
+    where = _squeezed(_own_name(kernels.destination(event)) + _own_name(event.name) + said)
     words = [word for word in name.split("_") if word not in _LOOSE]
     same = ("flashinfer" in where) == ("flashinfer" in words)
     return bool(words) and same and all(_squeezed(word) in where for word in words)
+
+
+def _own_name(dotted: str) -> str:
+    """A symbol without the engine's folders it lies in: they are named after what lay there first.
+
+    Marlin's function for experts, for one, stands in a package called after Triton.
+    """
+    parts = dotted.split(".")
+    if parts[0] != "sglang":
+        return dotted
+    return ".".join(parts[-3:] if len(parts) > 2 and parts[-2][:1].isupper() else parts[-2:])
 
 
 def _squeezed(text: str) -> str:

@@ -189,6 +189,7 @@ def _judged(
         same = len({kernels.provider(event) for event in working}) == 1
     else:
         same = all(matching.alike(name, event) for event in working)
+        same = same or not fits  # whichever of them it is, it is another's
     if not chosen.certain and len(ends) > 1 and not same:
         answer = Answer.NOT_KNOWN
     proofs = (*rewritten, *_followed(way, chosen))
