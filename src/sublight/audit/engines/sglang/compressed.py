@@ -5,7 +5,6 @@ from the configuration's objects field by field.
 """
 
 import ast
-from collections.abc import Mapping
 from typing import Any
 
 from sublight.audit.source.tree import Module
@@ -45,7 +44,7 @@ def values() -> dict[str, Value]:
     return {f"{place}.{name}": cls for name, cls in made.items() for place in _PLACES}
 
 
-def calls() -> Mapping[str, Any]:
+def calls() -> dict[str, Any]:
     """The records' constructors, under every name they are called by."""
     makers = ("QuantizationArgs", "QuantizationArgs.model_validate", "QuantizationArgs.parse_obj")
     return {f"{place}.{maker}": _record for maker in makers for place in _PLACES}

@@ -189,7 +189,7 @@ def _judged(
         same = len({kernels.provider(event) for event in working}) == 1
     else:
         same = all(matching.alike(name, event) for event in working)
-        same = same or not fits  # whichever of them it is, it is another's
+        same = same or (not fits and _of_others(begun, name, working))
     if not chosen.certain and len(ends) > 1 and not same:
         answer = Answer.NOT_KNOWN
     proofs = (*rewritten, *_followed(way, chosen))
@@ -203,6 +203,12 @@ def _judged(
         gates=story.gates(events),
         hint="another name: this one does not lead to a kernel of its own here" if answer is Answer.FAIL else "",
     )
+
+
+def _of_others(begun: Launch, name: str, working: list[Event]) -> bool:
+    """Whether every kernel that may run is named after another backend: then none of them is this one's."""
+    others = [other for other in _members(begun) if other not in (name, "auto")]
+    return all(any(matching.alike(other, event) for other in others) for event in working)
 
 
 def _specific(begun: Launch, name: str, a2a: str, end: str) -> bool:
