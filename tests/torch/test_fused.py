@@ -14,7 +14,7 @@ from sublight.kernels.catalogue import Kernel, Limits
 from sublight.kernels.fused import problem_of
 from sublight.kernels.numerics.formats import MXFP4, NVFP4
 from sublight.kernels.numerics.quantised import GlobalScale, Quantised
-from sublight.kernels.reference import Experts, moe_forward
+from sublight.kernels.reference import Experts, InputScales, moe_forward
 from tests.torch.layers import experts_of, layer_by_loops, normal, routing
 
 W13, W2 = experts_of(NVFP4, 4, 64, 64)
@@ -30,6 +30,25 @@ def test_the_reference_is_the_oracle_rounded() -> None:
     require_agreement("it", out, layer_by_loops(x.float(), ids, weights, W13, W2, "swiglu"), NVFP4.kernel_error)
     assert torch.equal(layer(x, ids, weights), out)
     assert layer(x[:0], ids[:0], weights[:0]).shape == (0, 64)
+
+
+def test_input_scales_make_it_four_bits_on_both_sides() -> None:
+    scales = InputScales(torch.full((4,), 500.0), torch.linspace(3, 6, 4))
+    experts = replace(EXPERTS, input_scales=scales)
+    layer = FusedMoe(experts, tokens=8, top_k=2, backend="reference")
+    assert layer.problem.activation_format == "nvfp4"
+    x, (ids, weights) = normal(5, 64).bfloat16(), routing(5, 4, 2)
+    wanted = moe_forward(x, ids, weights, EXPERTS, scales)
+    require_agreement("W4A4", layer(x, ids, weights), wanted, NVFP4.kernel_error)
+    plain = moe_forward(x, ids, weights, EXPERTS)
+    assert 0.05 < float((wanted - plain).norm() / plain.norm()) < 0.2  # what four bits of activations cost
+    for first, second, found in (
+        (torch.full((3,), 500.0), scales.second, "first: it is 3, where num_experts = 4"),
+        (scales.first, torch.tensor([1.0, 0.0, 1.0, 1.0]), "the second input scale of every expert: expert 1 zero"),
+        (scales.first.half(), scales.second, "first: its type is float16"),
+    ):
+        with pytest.raises(KernelError, match=found):
+            FusedMoe(replace(EXPERTS, input_scales=InputScales(first, second)), tokens=8, top_k=2, backend="reference")
 
 
 def test_the_problem_follows_from_the_weights() -> None:

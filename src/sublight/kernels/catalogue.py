@@ -118,6 +118,8 @@ _KERNELS = Registry(
     "sublight.kernels",
     {
         "decode": "sublight.kernels.decode:DECODE",
+        "fused-triton": "sublight.kernels.fused_portable:PORTABLE",
+        "fused-triton-fp4": "sublight.kernels.fused_portable:NATIVE",
         "masked-triton": "sublight.kernels.masked_portable:DECODED",
         "masked-triton-fp4": "sublight.kernels.masked_portable:NATIVE",
         "quantise-triton": "sublight.kernels.masked_portable:QUANTISE",

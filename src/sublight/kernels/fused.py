@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sublight.kernels.numerics.quantised import Quantised
-    from sublight.kernels.reference import Experts
+    from sublight.kernels.reference import Experts, InputScales
 
 _CALL = "a layer of experts"
-_TYPES = {"bf16": "bfloat16", "fp16": "float16"}
+_TYPES = {"bf16": "bfloat16", "fp16": "float16", "nvfp4": "bfloat16"}
 
 
 class FusedMoe:
@@ -120,6 +120,7 @@ def problem_of(experts: "Experts", tokens: int, top_k: int, expert_ranks: int = 
         top_k=top_k,
         expert_ranks=expert_ranks,
         weight_format=_format(experts.w13),  # type: ignore[arg-type]  # checked on construction
+        activation_format="bf16" if experts.input_scales is None else "nvfp4",
         activation=experts.activation,
         global_scale=scale,  # type: ignore[arg-type]
         expert_bias=experts.bias13 is not None or experts.bias2 is not None,
@@ -134,6 +135,8 @@ def problem_of(experts: "Experts", tokens: int, top_k: int, expert_ranks: int = 
             tensors[f"{name}_scale"] = matrix.scales
             tensors[f"{name}_global"] = matrix.global_scale.stored if matrix.global_scale else None
     check_moe(_CALL, problem, tensors, weights_only=True)
+    if experts.input_scales is not None:
+        _check_input_scales(experts.input_scales, count)
     return problem
 
 
@@ -160,6 +163,16 @@ def _check_experts(experts: Any) -> None:
     first: Any = experts.first
     if not isinstance(first, int) or first < 0:
         raise KernelError(f"{_CALL}: first", f"it is {first!r}", "the number of the rank's first expert")
+
+
+def _check_input_scales(scales: "InputScales", experts: int) -> None:
+    """Raises KernelError for what no activation can be quantised under."""
+    from sublight.kernels.numerics.scales import require_sound
+
+    given = {"first": scales.first, "second": scales.second}
+    check(_CALL, [TensorSpec(n, ("num_experts",), ("float32",), (0,)) for n in given], given, {"num_experts": experts})
+    for name, tensor in given.items():
+        require_sound(f"{_CALL}: the {name} input scale", tensor)
 
 
 def _require_sound_scales(experts: "Experts") -> None:

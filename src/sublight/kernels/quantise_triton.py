@@ -38,6 +38,23 @@ def _e4m3(values):
 
 
 @triton.jit
+def nvfp4_blocks(x, above, BLOCKS: tl.constexpr):
+    """Blocks [BLOCKS, 16] in fp32 to bytes of two codes [BLOCKS, 8] and scales [BLOCKS], under one global scale."""
+    sizes = tl.abs(x)
+    amax = tl.max(sizes, axis=1)
+    broken = tl.max((sizes != sizes).to(tl.int32), axis=1) > 0  # noqa: PLR0124 - a maximum may pass NaN over
+    code = _e4m3(tl.minimum(above * (amax * 0.16666667163372040), 448.0))  # a sixth, as fp32 has it
+    scale = (code.to(tl.int16) << 7).to(tl.float16, bitcast=True).to(tl.float32) * 256.0
+    divisor = scale * tl.div_rn(1.0, above)
+    # A block whose scale rounds to zero is zero, whatever its values are.
+    factor = tl.where(divisor == 0.0, 0.0, tl.div_rn(1.0, tl.where(divisor == 0.0, 1.0, divisor)))
+    factor = tl.where(broken, float("nan"), factor)
+    scaled = x * factor[:, None]
+    low, high = tl.split(tl.reshape(_e2m1(scaled), (BLOCKS, 8, 2)))
+    return low | high << 4, tl.where(broken, 0x7F, code).to(tl.uint8)
+
+
+@triton.jit
 def quantise_groups(
     values,
     mask,
@@ -65,21 +82,9 @@ def quantise_groups(
         x = (tl.div_rn(gate, 1.0 + tl.exp(-gate)) * up).to(values.dtype.element_ty).to(tl.float32)
     else:
         x = tl.load(values + at * k + place, mask=inside, other=0.0).to(tl.float32)
-    above = tl.load(global_scale + group)
-    sizes = tl.abs(x)
-    amax = tl.max(sizes, axis=1)
-    broken = tl.max((sizes != sizes).to(tl.int32), axis=1) > 0  # noqa: PLR0124 - a maximum may pass NaN over
-    code = _e4m3(tl.minimum(above * (amax * 0.16666667163372040), 448.0))  # a sixth, as fp32 has it
-    scale = (code.to(tl.int16) << 7).to(tl.float16, bitcast=True).to(tl.float32) * 256.0
-    divisor = scale * tl.div_rn(1.0, above)
-    # A block whose scale rounds to zero is zero, whatever its values are.
-    factor = tl.where(divisor == 0.0, 0.0, tl.div_rn(1.0, tl.where(divisor == 0.0, 1.0, divisor)))
-    factor = tl.where(broken, float("nan"), factor)
-    scaled = x * factor[:, None]
-    low, high = tl.split(tl.reshape(_e2m1(scaled), (BLOCKS, 8, 2)))
+    packed, bits = nvfp4_blocks(x, tl.load(global_scale + group), BLOCKS)
     byte = block[:, None] * 8 + tl.arange(0, 8)[None, :]
-    tl.store(codes + at * (k // 2) + byte, low | high << 4, mask=inside)
-    bits = tl.where(broken, 0x7F, code).to(tl.uint8)
+    tl.store(codes + at * (k // 2) + byte, packed, mask=inside)
     tile = group * scale_rows * scale_tiles + row // 128 * scale_tiles + block // 4
     within = row % 32 * 16 + row % 128 // 32 * 4 + block % 4
     tl.store(scales + tile * 512 + within, bits, mask=block < k // 16)

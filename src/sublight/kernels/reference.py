@@ -31,6 +31,7 @@ class Experts:
         activation, order: between them, and how gate and up lie in w13.
         bias13, bias2: [experts, up_rows] and [experts, hidden], in fp32 or bf16.
         first: number of the first expert held here, where experts are dealt out over ranks.
+        input_scales: of the activations, where a prepared layer quantises them as well (W4A4).
     """
 
     w13: Quantised | Tensor
@@ -40,6 +41,7 @@ class Experts:
     bias13: Tensor | None = None
     bias2: Tensor | None = None
     first: int = 0
+    input_scales: "InputScales | None" = None
 
     @property
     def count(self) -> int:
@@ -125,7 +127,7 @@ def prepare(
         raise KernelError("the reference layer", f"its weights are on {held}, and calls on {device}", "one device")
 
     def run(x: Tensor, ids: Tensor, weights: Tensor, out: Tensor) -> None:
-        out.copy_(moe_forward(x, ids, weights, experts))
+        out.copy_(moe_forward(x, ids, weights, experts, experts.input_scales))
 
     return run
 

@@ -1,0 +1,88 @@
+"""A layer of experts in Triton as the catalogue sees it: two declarations, and the numbers they are compiled with.
+
+"fused-triton" decodes weights to the type of the activations, and so runs wherever Triton does, for any number of
+tokens. "fused-triton-fp4" hands NVFP4 codes and scales of both operands to the FP4 units of Blackwell.
+
+This module imports neither torch nor triton.
+"""
+
+from collections.abc import Mapping
+
+from sublight.kernels.catalogue import COMPILED, Kernel, Limits
+from sublight.kernels.problem import Problem
+from sublight.kernels.shared_memory import Tile, deepest_stages
+
+_HERE = "sublight.kernels.fused_portable"
+_FP4_UNITS = ("sm_100", "sm_103", "sm_120", "sm_121")
+_ACTIVATIONS = ("swiglu", "swiglu-oai", "geglu", "relu2")
+BLOCK_K = 128  # a tile of FP8 weights that shares a scale has 128 columns as well
+
+PORTABLE = Kernel(
+    name="fused-triton",
+    op="fused_moe",
+    statuses=dict.fromkeys(("sm_80", "sm_86", "sm_89", "sm_90", *_FP4_UNITS), COMPILED),
+    traits={
+        "weight_format": ("nvfp4", "mxfp4", "fp8-block", "bf16"),
+        "activation_format": ("bf16", "fp16", "nvfp4"),
+        "activation": _ACTIVATIONS,
+        "routing": ("given",),
+        "global_scale": ("none", "expert", "projection"),
+        "expert_bias": ("no", "yes"),
+    },
+    steps={"hidden_size": 64, "intermediate_size": 64},
+    loader="sublight.kernels.fused_triton_layer:prepare_portable",
+    configure=f"{_HERE}:configure_portable",
+)
+NATIVE = Kernel(
+    name="fused-triton-fp4",
+    op="fused_moe",
+    statuses=dict.fromkeys(_FP4_UNITS, COMPILED),
+    traits=PORTABLE.traits | {"weight_format": ("nvfp4",), "activation_format": ("nvfp4",)},
+    steps=PORTABLE.steps,
+    priority=1,
+    loader="sublight.kernels.fused_triton_layer:prepare_native",
+    configure=f"{_HERE}:configure_native",
+)
+
+
+def configure_portable(problem: Problem, limits: Limits) -> Mapping[str, int]:
+    """Tiles for the most tokens of a call, and what fewer are planned with. Raises KernelError where none fits."""
+    return plan(problem, limits.sm_count or 0, limits.shared_memory_bytes or 0)
+
+
+def configure_native(problem: Problem, limits: Limits) -> Mapping[str, int]:
+    """The same for FP4 units: those of sm_100 and sm_103 take 128 rows of weights at a time, in any case."""
+    least = 128 if limits.target in ("sm_100", "sm_103") else 32
+    return plan(problem, limits.sm_count or 0, limits.shared_memory_bytes or 0, native=True, least_rows=least)
+
+
+def plan(
+    problem: Problem, sm_count: int, shared_memory_bytes: int, *, native: bool = False, least_rows: int = 32
+) -> Mapping[str, int]:
+    """Rows of pairs that a block takes: as many as an expert has on average. Rows of weights: no more than leave every
+    multiprocessor a block.
+
+    Raises:
+        KernelError: not one stage fits into a block's shared memory.
+    """
+    sizes, traits = problem.dimensions(), problem.traits()
+    everyone = sizes["num_experts"] * sizes["expert_ranks"]
+    pairs = sizes["tokens"] * sizes["top_k"]
+    mean = pairs / everyone
+    hit = sizes["num_experts"] * (1 - (1 - 1 / everyone) ** pairs)
+    block_m = next((rows for rows in (16, 32) if mean <= rows), 64)
+    blocks = max(hit, sizes["num_experts"] * mean / block_m)
+    numbers = {"BLOCK_M": block_m, "sm_count": sm_count, "shared_memory_bytes": shared_memory_bytes}
+    bytes_per_value = 0.5625 if native else 2
+    for product, width, parts in (
+        ("UP", sizes["intermediate_size"], 1 if traits["activation"] == "relu2" else 2),
+        ("DOWN", sizes["hidden_size"], 1),
+    ):
+        heights = [rows for rows in (128, 64, 32) if rows >= least_rows and (native or rows * parts <= 128)]
+        block_n = next((rows for rows in heights if blocks * width / rows >= sm_count), heights[-1])
+        tile = Tile(
+            block_m=block_m, block_n=block_n * parts, block_k=BLOCK_K, stages=4, bytes_per_value=bytes_per_value
+        )
+        numbers[f"{product}_N"] = block_n
+        numbers[f"{product}_STAGES"] = deepest_stages(tile, shared_memory_bytes)
+    return numbers | {"LEAST_N": least_rows}
