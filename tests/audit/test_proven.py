@@ -15,7 +15,7 @@ from sublight.audit.origin import of_log as of_log_origin
 from sublight.audit.proven import Seen, labels_of, last_rungs
 from sublight.audit.question import ask, card
 from sublight.audit.replies import Card, Cards
-from sublight.audit.scene import Scene
+from sublight.audit.scene import Scene, Trying
 from sublight.audit.seen import of_another_run, of_log, seen_in
 from sublight.facts.workload import Layout
 from sublight.gap.example import bundled_example
@@ -39,8 +39,8 @@ def with_cards(*cards: Card, **more: object) -> Installation:
     return msgspec.structs.replace(installation(), cards=Cards(driver=cards, **more))
 
 
-def answers(where: Installation, tmp_path: Path, name: str, destination: str, seen: Seen) -> list[Step]:
-    made: Scene = scene(where, tmp_path, judged=target(9, 0, gpu="h200"))
+def answers(where: Installation, tmp_path: Path, name: str, destination: str, seen: Seen, **more: object) -> list[Step]:
+    made: Scene = scene(where, tmp_path, judged=target(9, 0, gpu="h200"), **more)
     return list(last_rungs(made, "vllm", declaration(name), route(destination), seen))
 
 
@@ -59,10 +59,23 @@ def test_another_card_than_the_judged_one_proves_nothing(tmp_path: Path) -> None
 
 def test_the_right_card_without_a_trial_is_not_known(tmp_path: Path) -> None:
     found = answers(with_cards(Card("NVIDIA H200", 9, 0)), tmp_path, "marlin", MARLIN, Seen())
-    assert {step.why for step in found} == {"no small call is known for this backend"}
+    assert {step.why for step in found} == {"not tried: nobody asked for it"}
+    assert found[0].hint == "--log with the engine's own log, or --trace with a profile of a few decode steps"
+    other = answers(with_cards(Card("NVIDIA H200", 9, 0)), tmp_path, "emulation", "x.Nvfp4Emulation", Seen())
+    assert {step.why for step in other} == {"no small call is known for this backend, which leads to x.Nvfp4Emulation"}
+
+
+def test_another_card_of_the_same_architecture_is_not_the_judged_one(tmp_path: Path) -> None:
+    found = answers(with_cards(Card("NVIDIA H100 80GB HBM3", 9, 0)), tmp_path, "marlin", MARLIN, Seen())
+    assert {step.why for step in found} == {
+        "no GPU was there to run it on: the machine has NVIDIA H100 80GB HBM3, which is no h200"
+    }
 
 
 class Trial:
+    def fits(self, route: Route) -> bool:
+        return route.destination.endswith("MarlinExperts")
+
     def steps(self, scene: Scene, route: Route) -> tuple[Step, Step, Step]:
         proof = Proof("command", "trial", f"{scene.target.sm} {route.destination}")
         wrong = failed(Rung.CORRECT, "NaN in 100 % of elements at M = 1", proof, hint="another backend")
@@ -79,10 +92,34 @@ TRIAL = Trial()
 def test_a_trial_answers_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trials = Registry("trial", "sublight.no_such_group", {"vllm.moe.marlin": "tests.audit.test_proven:TRIAL"})
     monkeypatch.setattr(proven, "TRIALS", trials)
-    found = answers(with_cards(Card("NVIDIA H200", 9, 0)), tmp_path, "marlin", MARLIN, Seen())
+    h200 = with_cards(Card("NVIDIA H200", 9, 0))
+    found = answers(h200, tmp_path, "marlin", MARLIN, Seen(), trying=Trying("/env/bin/python", 9.0))
     assert [step.answer for step in found] == [Answer.PASS, Answer.FAIL, Answer.FAIL]
-    other = answers(with_cards(Card("NVIDIA B200", 10, 0)), tmp_path, "marlin", MARLIN, Seen())
+    # Another name that leads to the same kernel, one that leads elsewhere, and another card.
+    alike = answers(h200, tmp_path, "auto", MARLIN, Seen(), trying=Trying("/env/bin/python", 9.0))
+    assert alike == found
+    elsewhere = answers(h200, tmp_path, "marlin", "x.CutlassExperts", Seen(), trying=Trying("/env/bin/python", 9.0))
+    assert {step.why for step in elsewhere} == {
+        "no small call is known for this backend, which leads to x.CutlassExperts"
+    }
+    b200 = with_cards(Card("NVIDIA B200", 10, 0))
+    other = answers(b200, tmp_path, "marlin", MARLIN, Seen(), trying=Trying("/env/bin/python", 9.0))
     assert {step.answer for step in other} == {Answer.NOT_KNOWN}
+
+
+def test_nothing_is_tried_that_was_not_asked_for_or_is_refused_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = Registry("trial", "sublight.no_such_group", {"vllm.moe.marlin": "tests.audit.test_proven:TRIAL"})
+    monkeypatch.setattr(proven, "TRIALS", trials)
+    h200 = with_cards(Card("NVIDIA H200", 9, 0))
+    found = answers(h200, tmp_path, "marlin", MARLIN, Seen(), not_tried="--try was not given")
+    assert {step.why for step in found} == {"not tried: --try was not given"}
+    assert found[0].hint.startswith("--try, which makes a small call on this GPU; or --log")
+    made = scene(h200, tmp_path, judged=target(9, 0, gpu="h200"), trying=Trying("/env/bin/python", 9.0))
+    below = failed(Rung.IMPORTABLE, "no module", hint="install it")
+    refused = last_rungs(made, "vllm", declaration("marlin"), route(MARLIN), Seen(), against=below)
+    assert {step.why for step in refused} == {"not tried, because it is not importable"}
 
 
 def test_a_log_of_the_engine_proves_what_it_chose(tmp_path: Path) -> None:

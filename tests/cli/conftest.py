@@ -18,9 +18,10 @@ class Run:
 def sublight(tmp_path: Path) -> Callable[..., Run]:
     """`sublight(*arguments)` in an empty folder, at 100 columns, with no terminal."""
 
-    def run(*arguments: str, columns: int = 100) -> Run:
+    def run(*arguments: str, columns: int = 100, limit_s: float = 60) -> Run:
         env = os.environ | {"COLUMNS": str(columns), "PYTHONUTF8": "1"}
         argv = [sys.executable, "-m", "sublight", *arguments]
-        return Run(subprocess.run(argv, capture_output=True, text=True, env=env, cwd=tmp_path, check=False, timeout=60))
+        done = subprocess.run(argv, capture_output=True, text=True, env=env, cwd=tmp_path, check=False, timeout=limit_s)
+        return Run(done)
 
     return run

@@ -15,6 +15,7 @@ from sublight.audit.gathering import imports_of, known_distributions, remember
 from sublight.audit.installation import Installation, look
 from sublight.audit.reading import WatchedSources, reader
 from sublight.audit.replies import Imported, Place
+from sublight.audit.scene import Trying
 from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
 from sublight.errors import UnknownNameError, UsageError
 
@@ -26,12 +27,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         engines: empty for every one that is found.
         areas: empty for every area of an engine.
         imports: whether symbols are really imported in the target.
+        tries: whether backends are called on this machine's GPU.
+        try_limit_s: how long one of them may take, compiling included.
         log, trace: files that show what ran, "" for none.
     """
 
     engines: tuple[str, ...] = ()
     areas: tuple[str, ...] = ()
     imports: bool = True
+    tries: bool = False
+    try_limit_s: float = 300.0
     log: str = ""
     trace: str = ""
 
@@ -56,7 +61,7 @@ class Auditor:
         packages: Sequence[str] = (),
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        self.seconds = {"asking": 0.0, "reading": 0.0, "importing": 0.0}
+        self.seconds = {"asking": 0.0, "reading": 0.0, "importing": 0.0, "trying": 0.0}
         self.door = door
         self.say = say
         self.options = options
@@ -154,3 +159,21 @@ class Auditor:
         if isinstance(self.door, FolderDoor):
             return "no interpreter was named, only a folder"
         return self.trouble
+
+    @property
+    def trying(self) -> Trying | None:
+        """How backends are tried; None where `not_tried` says why they are not."""
+        interpreter = self.installation.interpreter
+        if self.not_tried or interpreter is None:
+            return None
+        return Trying(interpreter.executable, self.options.try_limit_s)
+
+    @property
+    def not_tried(self) -> str:
+        """Why no backend is called, "" when it is."""
+        if not self.options.tries:
+            return "--try was not given"
+        if not (self.door.live and self.door.reads_here):
+            return "kernels are called on this machine alone"
+        interpreter = self.installation.interpreter
+        return "" if interpreter is not None and interpreter.executable else "no interpreter was named, only a folder"

@@ -1,4 +1,7 @@
-"""Launch flags worth trying: backends that nothing speaks against, those that were seen running first."""
+"""Launch flags worth trying: backends that nothing speaks against, those that were seen running first.
+
+One that is right and only slow is among them: it may be all that there is.
+"""
 
 from collections.abc import Iterable
 
@@ -14,7 +17,7 @@ def worth_trying(engine: str, ladders: Iterable[Ladder]) -> tuple[Flag, ...]:
     for ladder in ladders:
         answers = {step.rung: step.answer for step in ladder.steps}
         certain = answers[Rung.DECLARED] is Answer.PASS and answers[Rung.REACHABLE] is Answer.PASS
-        if ladder.verdict is None and certain and ladder.flag:
+        if (ladder.verdict is None or ladder.verdict.rung is Rung.FAST) and certain and ladder.flag:
             found.append(
                 Flag(
                     engine=engine,

@@ -1,7 +1,9 @@
 """The rungs "executed", "correct" and "fast": from a log, from a trace, or from a trial on a GPU; never from reading.
 
-A trial is a small call of one backend in a process of its own, its output held against the oracle, then timed. Packages
-offer trials through the entry-point group `sublight.trials`: "ENGINE.AREA.NAME" -> an object of the protocol below.
+A trial is a small call of one kernel in a process of its own, its output held against the oracle, then timed. It is
+made only where somebody asked for it, on the very card that is judged for, of a backend that no lower rung says no to.
+Packages offer trials through the entry-point group `sublight.trials`: "ENGINE.AREA.NAME" -> an object of the protocol
+below.
 """
 
 from collections.abc import Mapping
@@ -15,19 +17,37 @@ from sublight.audit.log.choices import asked_moe_backend
 from sublight.audit.log.proven import executed
 from sublight.audit.log.record import EngineLog
 from sublight.audit.origin import Origin, of_log, of_trace
+from sublight.audit.replies import Card
 from sublight.audit.scene import Scene
+from sublight.errors import SublightError
+from sublight.facts.gpu import get_gpu
 from sublight.registry import Registry
 
-TRIALS = Registry("trial of a backend", "sublight.trials", {})
+TRIALS = Registry(
+    "trial of a backend",
+    "sublight.trials",
+    {
+        "sglang.moe.marlin": "sublight.trials.moe:SGLANG_MARLIN",
+        "vllm.moe.humming": "sublight.trials.moe:VLLM_HUMMING",
+        "vllm.moe.marlin": "sublight.trials.moe:VLLM_MARLIN",
+    },
+)
 NO_GPU = "no GPU was there to run it on"
 _LAST = (Rung.EXECUTED, Rung.CORRECT, Rung.FAST)
 
 
 class KernelTrial(Protocol):
-    """Runs one backend once, at the target's shard shape and format, on the card of the machine it runs on."""
+    """Runs one kernel, at the target's shard shape and format, on the card of the machine it runs on."""
+
+    def fits(self, route: Route) -> bool:
+        """Whether this way ends at the kernel that it calls; names of backends say only what was asked for."""
+        ...
 
     def steps(self, scene: Scene, route: Route) -> tuple[Step, Step, Step]:
-        """The answers of "executed", "correct" and "fast", in this order. A crash or a hang is a "no", not an error."""
+        """The answers of "executed", "correct" and "fast", in this order. A crash or a hang is a "no", not an error.
+
+        `scene.trying` says where and for how long.
+        """
         ...
 
 
@@ -50,37 +70,83 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     log: EngineLog | None = None
 
 
-def last_rungs(scene: Scene, engine: str, declaration: Declaration, route: Route, seen: Seen) -> tuple[Step, ...]:
-    """The three rungs: a trial where the card of the target is there, else what was seen, else not known and why."""
-    name = f"{engine}.{declaration.area}.{declaration.name}"
-    if has_card(scene) and name in TRIALS:
-        trial: KernelTrial = TRIALS.load(name)
-        return trial.steps(scene, route)
+def last_rungs(
+    scene: Scene, engine: str, declaration: Declaration, route: Route, seen: Seen, against: Step | None = None
+) -> tuple[Step, ...]:
+    """The three rungs: a trial where one is made, else what was seen, else not known and why.
+
+    Args:
+        against: the first rung below that says no, None where none does.
+    """
+    why = _why_not(scene)
+    tried: tuple[Step, ...] = ()
+    if not why and against is not None:
+        why = f"not tried, because it is not {against.rung}"
+    elif not why:
+        trial, why = trial_of(engine, declaration, route)
+        if trial is not None and scene.trying is None:
+            why = f"not tried: {scene.not_tried}"
+        elif trial is not None:
+            tried = trial.steps(scene, route)
+    if tried and tried[0].answer is not Answer.NOT_KNOWN:
+        return tried
     logged = _logged(scene, declaration, seen)
     traced = _traced(scene, declaration, route, seen)
     ran = traced if traced is not None and (logged is None or logged.answer is Answer.NOT_KNOWN) else logged
-    why = _why_not(scene)
-    return (ran or unknown(Rung.EXECUTED, why, hint=_HINT), *(unknown(rung, why) for rung in _LAST[1:]))
+    if tried:
+        return (ran if ran is not None and ran.answer is Answer.PASS else tried[0], *tried[1:])
+    hint = f"--try, which makes a small call on this GPU; or {_HINT}" if "--try" in why else _HINT
+    return (ran or unknown(Rung.EXECUTED, why, hint=hint), *(unknown(rung, why) for rung in _LAST[1:]))
 
 
 _HINT = "--log with the engine's own log, or --trace with a profile of a few decode steps"
 
 
+def trial_of(engine: str, declaration: Declaration, route: Route) -> tuple[KernelTrial | None, str]:
+    """What calls the kernel that this backend leads to; else None and the reason.
+
+    The trial of the backend's own name comes first, then those of other names that may lead to the same kernel.
+    """
+    area = f"{engine}.{declaration.area}."
+    names = sorted((name for name in TRIALS.names() if name.startswith(area)), key=f"{area}{declaration.name}".__ne__)
+    for name in names:
+        trial: KernelTrial = TRIALS.load(name)
+        if trial.fits(route):
+            return trial, ""
+    end = f", which leads to {route.destination}" if route.destination else ""
+    return None, f"no small call is known for this backend{end}"
+
+
 def has_card(scene: Scene) -> bool:
-    """Whether the machine has a card of the very architecture that is judged for."""
+    """Whether the machine has the very card that is judged for: its name, and its architecture where both are told."""
     cards = scene.installation.cards.best if scene.installation.cards else ()
-    return any((card.major, card.minor) == scene.target.compute_capability for card in cards)
+    wanted = scene.target.compute_capability
+    return any(
+        _catalogued(card) == scene.target.gpu and (card.major, card.minor) in (wanted, (None, None)) for card in cards
+    )
+
+
+def _catalogued(card: Card) -> str:
+    """The catalogue's name of a card; "" for one it does not have."""
+    try:
+        return get_gpu(card.name or "").name
+    except SublightError:
+        return ""
 
 
 def _why_not(scene: Scene) -> str:
+    """Why nothing can be called on the card that is judged for, "" when it can."""
     cards = scene.installation.cards
     if cards is None:
         return NO_GPU
     if not cards.best:
         return f"{NO_GPU} ({cards.smi_error or cards.driver_error})" if cards.smi_error else NO_GPU
     if not has_card(scene):
-        return f"{NO_GPU}: the machine has {cards.best[0].name}, which is no {scene.target.sm}"
-    return "no small call is known for this backend"
+        sm = (cards.best[0].major, cards.best[0].minor) == scene.target.compute_capability
+        return (
+            f"{NO_GPU}: the machine has {cards.best[0].name}, which is no {scene.target.gpu if sm else scene.target.sm}"
+        )
+    return ""
 
 
 def _logged(scene: Scene, declaration: Declaration, seen: Seen) -> Step | None:

@@ -159,11 +159,17 @@ class EngineAudit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time went. Importing is apart: it runs the engine's own code. `cached`: nothing was read anew."""
+    """Where the time went. Importing and trying are apart: they run the engine's own code.
+
+    Attributes:
+        imported: symbols, now and not taken from the cache.
+        cached: whether nothing was read anew.
+    """
 
     asking_s: float
     reading_s: float
     importing_s: float
+    trying_s: float = 0.0
     imported: int
     cached: bool
 

@@ -72,6 +72,8 @@ def audit_engine(auditor: Auditor, name: str, question: Question, seen: Seen) ->
         not_imported=auditor.not_imported,
         partial=not auditor.door.live,
         variables=answers.variables,
+        trying=auditor.trying,
+        not_tried=auditor.not_tried,
     )
     with auditor.timed("reading"):
         judged = _judged(auditor, engine, scene, answers, identity, question.shared_memory_bytes)
@@ -83,7 +85,7 @@ def audit_engine(auditor: Auditor, name: str, question: Question, seen: Seen) ->
             version=distribution.version if distribution else "",
             distribution=distribution.name if distribution else "",
             place=folder,
-            ladders=_completed(scene, name, answers, judged.ladders, seen),
+            ladders=_completed(auditor, scene, name, answers, judged.ladders, seen),
             autos=tuple(_auto(area, route) for area, route in answers.autos.items()),
             code=judged.code,
             not_read=answers.not_read | dict.fromkeys(others, f"Sublight does not read those of {name}"),
@@ -208,15 +210,20 @@ def reachable(route: Route) -> Step:
 
 
 def _completed(
-    scene: Scene, name: str, answers: Answers, ladders: tuple[Ladder, ...], seen: Seen
+    auditor: Auditor, scene: Scene, name: str, answers: Answers, ladders: tuple[Ladder, ...], seen: Seen
 ) -> tuple[Ladder, ...]:
-    """The ladders with their last three rungs, which a machine's cards, a log and a trace answer."""
-    return tuple(
-        msgspec.structs.replace(
-            ladder, steps=ladder.steps + last_rungs(scene, name, answered.declaration, answered.route, seen)
+    """The ladders with their last three rungs, which a trial on a machine's cards, a log and a trace answer."""
+    if scene.trying is not None:
+        auditor.say(f"trying backends of {name} on this GPU, each in a process of its own")
+    with auditor.timed("trying"):
+        return tuple(
+            msgspec.structs.replace(
+                ladder,
+                steps=ladder.steps
+                + last_rungs(scene, name, answered.declaration, answered.route, seen, against=ladder.verdict),
+            )
+            for ladder, answered in zip(ladders, answers.backends, strict=True)
         )
-        for ladder, answered in zip(ladders, answers.backends, strict=True)
-    )
 
 
 def _auto(area: str, route: Route) -> Auto:

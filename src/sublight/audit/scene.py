@@ -39,6 +39,13 @@ class Surroundings(msgspec.Struct, kw_only=True, dict=True):
         return self._resolved[symbol]
 
 
+class Trying(msgspec.Struct, frozen=True):
+    """How backends may be tried on this machine's GPU: in which interpreter, and for how long each."""
+
+    python: str
+    limit_s: float
+
+
 class Scene(Surroundings, kw_only=True, dict=True):
     """What is known while one engine is judged for one target.
 
@@ -48,6 +55,7 @@ class Scene(Surroundings, kw_only=True, dict=True):
         pins: versions that the engine's own code asks for when it runs.
         objects: by distribution name: the shipped files with GPU code.
         variables: environment variables this version of the engine reads, None where its list was not found.
+        trying: None where nothing is called, and `not_tried` says why.
     """
 
     target: Target
@@ -56,6 +64,8 @@ class Scene(Surroundings, kw_only=True, dict=True):
     pins: tuple[Pin, ...] = ()
     objects: Mapping[str, Objects] = {}
     variables: frozenset[str] | None = None
+    trying: Trying | None = None
+    not_tried: str = "nobody asked for it"
 
     def code(self, distributions: tuple[str, ...], top: str = "") -> tuple[CodeObject, ...]:
         """Files with GPU code of these distributions; with `top`, those inside that package alone."""

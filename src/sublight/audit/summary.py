@@ -108,6 +108,7 @@ def record(
             asking_s=auditor.seconds["asking"],
             reading_s=auditor.seconds["reading"],
             importing_s=auditor.seconds["importing"],
+            trying_s=auditor.seconds["trying"],
             imported=auditor.fresh,
             cached=auditor.cache.hits > 0 and auditor.cache.misses == 0,
         ),

@@ -27,11 +27,11 @@ _BLOCKS = (1, 2, 3)  # a multiprocessor; the kernel's registers allow three
 Reader = Callable[[Tensor], None]
 
 
-def measure_ceilings(device: torch.device, l2_bytes: int | None) -> Ceilings:
-    """Copy and reads. On a GPU in CUDA graphs, over more memory than the cache holds."""
+def measure_ceilings(device: torch.device, l2_bytes: int | None, most_bytes: int = 4 << 30) -> Ceilings:
+    """Copy and reads. On a GPU in CUDA graphs, over more memory than the cache holds: two buffers of `most_bytes`."""
     gpu = device.type == "cuda"
     free = torch.cuda.mem_get_info(device)[0] if gpu else 1 << 28
-    total = min(4 << 30 if gpu else 32 << 20, free // 4) // 4096 * 4096
+    total = min(most_bytes if gpu else 32 << 20, free // 4) // 4096 * 4096
     store = torch.empty(total, dtype=torch.uint8, device=device).random_(0, 256)
     other = torch.empty_like(store)
     clock: ClockName = "CUDA graph replay" if gpu else "wall clock"

@@ -38,6 +38,20 @@ AREAS = ("moe", "fp4-gemm", "attention", "all-reduce")
 @click.option("--trace", metavar="FILE", help="A profile of the engine: kernel names tell what ran.")
 @click.option("--symbol", "symbols", multiple=True, metavar="NAME", help="Ask for a dotted name instead of an engine.")
 @click.option("--no-import", is_flag=True, help="Read only: import nothing, not even in a process of its own.")
+@click.option(
+    "--try/--no-try",
+    "tries",
+    default=False,
+    help="Call backends on this machine's GPU, each in a process of its own: a layer of the model's experts, compared "
+    "and timed [default: --no-try].",
+)
+@click.option(
+    "--try-limit",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    metavar="SECONDS",
+    help="For each of them, compiling included [default: 300].",
+)
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep what was read.")
 @campaign_option
 @output_options
@@ -45,11 +59,13 @@ def command(**options: Any) -> None:
     """Which kernel backends of an installed ENGINE work for MODEL on this card: eight rungs each, with proof.
 
     ENGINE is sglang, vllm or flashinfer; without one, every engine that is found. The engine never runs in this
-    process, and a backend that hangs or crashes when it is imported is a finding. Nothing is changed on any machine.
+    process, and a backend that hangs or crashes when it is imported is a finding. Nothing is changed on any machine,
+    and nothing runs on a GPU unless --try asks for it; what does not fit into its free memory is not tried.
 
     \b
     sublight audit --model glm-5-nvfp4 --gpu rtx-pro-6000-server --tp 8
     sublight audit vllm --model ./config.json --python /opt/vllm/bin/python --log server.log
+    sublight audit sglang --model glm-5-nvfp4 --tp 8 --try
     sublight audit --symbol flashinfer.cute_dsl.blockscaled_gemm.grouped_gemm_nt_masked
     """
     _check(options)
@@ -64,6 +80,8 @@ def _check(options: dict[str, Any]) -> None:
         given += ["--host"] if options["folders"] or options["snapshot"] else []
     if len(given) > 1:
         raise UsageError(" and ".join(given), "each of them says where the packages are", "one of them")
+    if options["tries"]:
+        _check_trying(options)
     if options["symbols"] and options["engines"]:
         raise UsageError("--symbol with an engine", "a symbol is asked for without one", "one of the two")
     if not options["symbols"] and options["model"] is None:
@@ -72,6 +90,30 @@ def _check(options: dict[str, Any]) -> None:
         )
     if options["snapshot"] and options["save"]:
         raise UsageError("--save with --snapshot", "a snapshot of a snapshot would lack the machine", "--json > FILE")
+
+
+def _check_trying(options: dict[str, Any]) -> None:
+    """What cannot be asked for together with calling kernels on this machine."""
+    apart = {
+        "--host": (
+            "kernels are called on this machine alone",
+            "the same on that machine, with Sublight installed there",
+        ),
+        "--snapshot": ("a recorded machine runs nothing", "the same on the machine itself"),
+        "--path": ("a folder has no interpreter to call them in", "--python with the interpreter that runs the engine"),
+        "--symbol": ("a name is no backend", "an engine instead"),
+        "--no-import": ("a call imports the engine", "one of the two"),
+    }
+    given = {
+        "--host": options["destination"],
+        "--snapshot": options["snapshot"],
+        "--path": options["folders"],
+        "--symbol": options["symbols"],
+        "--no-import": options["no_import"],
+    }
+    for flag, value in given.items():
+        if value:
+            raise UsageError(f"--try with {flag}", *apart[flag])
 
 
 def _audited(options: dict[str, Any]) -> "Audit":
@@ -140,6 +182,8 @@ def _through(door: "Door", options: dict[str, Any], host: Any = None) -> "Audit"
         engines=tuple(dict.fromkeys(options["engines"])),
         areas=options["areas"],
         imports=not options["no_import"],
+        tries=options["tries"],
+        try_limit_s=options["try_limit"],
         log=options["log"] or "",
         trace=options["trace"] or "",
     )

@@ -21,7 +21,17 @@ from sublight.report.blocks import (
     Table,
     Tone,
 )
-from sublight.report.views.audit_reasons import AREAS, ON_A_GPU, SYMBOLS, TONES, every_rung, reasons, sets, unread
+from sublight.report.views.audit_reasons import (
+    AREAS,
+    ON_A_GPU,
+    SYMBOLS,
+    TONES,
+    every_rung,
+    reasons,
+    sets,
+    tried,
+    unread,
+)
 from sublight.units import show_time
 
 _SHORT = {
@@ -64,12 +74,18 @@ def _footer(audit: Audit) -> str:
     parts = [f"asked in {show_time(timings.asking_s)}", f"read in {show_time(timings.reading_s)}"]
     if timings.imported:
         parts.append(f"{timings.imported} symbols imported in {show_time(timings.importing_s)}")
+    if any(step.proofs and step.proofs[0].kind == "trial" for step in _steps(audit)):
+        parts.append(f"tried in {show_time(timings.trying_s)}")
     return f"Sublight: {', '.join(parts)}{'; nothing had changed' if timings.cached else ''}"
+
+
+def _steps(audit: Audit) -> Iterator[Step]:
+    return (step for engine in audit.engines for ladder in engine.ladders for step in ladder.steps)
 
 
 def _headline(audit: Audit) -> tuple[tuple[str, str, str], ...]:
     ladders = [ladder for engine in audit.engines for ladder in engine.ladders if not _only_inside(ladder)]
-    failing = [ladder for ladder in ladders if ladder.verdict is not None]
+    failing = [ladder for ladder in ladders if ladder.verdict is not None and ladder.verdict.rung is not Rung.FAST]
     seen = [ladder for ladder in ladders if any(s.rung in ON_A_GPU and s.answer is Answer.PASS for s in ladder.steps)]
     return (
         (
@@ -119,6 +135,7 @@ def _engine(engine: EngineAudit, target: Target | None) -> Iterator[Block]:
         if inside:
             yield Paragraph(f"Only in an enumeration, no option takes them: {', '.join(inside)}.", "muted")
         yield from (_auto(auto) for auto in engine.autos if auto.area == area)
+        yield from tried(ladders)
         yield from reasons(ladders)
         yield from sets(engine, ladders, target)
     yield from unread(engine.not_read)

@@ -15,6 +15,21 @@ AREAS = {"moe": "MoE", "fp4-gemm": "FP4 GEMM", "attention": "attention", "all-re
 _OWN_NAME = "(its name)"
 
 
+def tried(ladders: list[Ladder]) -> Iterator[Block]:
+    """What came of the backends that were called on this GPU; those that lead to one kernel share it."""
+    told: dict[tuple[tuple[Answer, str], ...], list[str]] = {}
+    for ladder in ladders:
+        last = [step for step in ladder.steps if step.rung in ON_A_GPU]
+        if any(proof.kind == "trial" for step in last for proof in step.proofs):
+            told.setdefault(tuple((step.answer, f"{step.rung}: {step.why}") for step in last), []).append(ladder.name)
+    if not told:
+        return
+    yield Heading("Tried on this GPU", 3)
+    for said, names in told.items():
+        yield Paragraph(", ".join(names), "strong")
+        yield Listing(tuple(Cell(f"{SYMBOLS[answer]} {text}", TONES[answer]) for answer, text in said))
+
+
 def reasons(ladders: list[Ladder]) -> Iterator[Block]:
     """The verdict of each backend, and what is open about those without one; said once for all it is true of."""
     refused = [(ladder, ladder.verdict) for ladder in ladders if ladder.verdict is not None]
