@@ -107,7 +107,7 @@ def test_a_trial_answers_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {step.answer for step in other} == {Answer.NOT_KNOWN}
 
 
-def test_nothing_is_tried_that_was_not_asked_for_or_is_refused_below(
+def test_nothing_is_tried_that_was_not_asked_for_or_leads_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trials = Registry("trial", "sublight.no_such_group", {"vllm.moe.marlin": "tests.audit.test_proven:TRIAL"})
@@ -117,9 +117,13 @@ def test_nothing_is_tried_that_was_not_asked_for_or_is_refused_below(
     assert {step.why for step in found} == {"not tried: --try was not given"}
     assert found[0].hint.startswith("--try, which makes a small call on this GPU; or --log")
     made = scene(h200, tmp_path, judged=target(9, 0, gpu="h200"), trying=Trying("/env/bin/python", 9.0))
-    below = failed(Rung.IMPORTABLE, "no module", hint="install it")
+    below = failed(Rung.REACHABLE, "it runs another", hint="another layout")
     refused = last_rungs(made, "vllm", declaration("marlin"), route(MARLIN), Seen(), against=below)
-    assert {step.why for step in refused} == {"not tried, because it is not importable"}
+    assert {step.why for step in refused} == {"not tried, because it is not reachable"}
+    # What reading says against the kernel, a call may disprove.
+    below = failed(Rung.INSTALLED, "no distribution", hint="install it")
+    called = last_rungs(made, "vllm", declaration("marlin"), route(MARLIN), Seen(), against=below)
+    assert called[0].answer is Answer.PASS
 
 
 def test_a_log_of_the_engine_proves_what_it_chose(tmp_path: Path) -> None:

@@ -349,7 +349,7 @@ def test_a_trial_ends_with_whoever_started_it(env: machines.Environment, tmp_pat
     )
     env.write({"sitecustomize.py": "import os\nopen(os.environ['STARTED'], 'w').write(str(os.getpid()))\n"})
     try:
-        parent = subprocess.Popen([sys.executable, "-c", text])
+        parent = subprocess.Popen([sys.executable, "-c", text], env=os.environ | {"TMPDIR": str(tmp_path)})
         _until(lambda: started.exists() and started.read_text())
         child = int(started.read_text())
         _until(lambda: "made" in _maps(child))

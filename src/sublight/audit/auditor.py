@@ -163,10 +163,7 @@ class Auditor:
     @property
     def trying(self) -> Trying | None:
         """How backends are tried; None where `not_tried` says why they are not."""
-        interpreter = self.installation.interpreter
-        if self.not_tried or interpreter is None:
-            return None
-        return Trying(interpreter.executable, self.options.try_limit_s)
+        return None if self.not_tried else Trying(self.door.python, self.options.try_limit_s)
 
     @property
     def not_tried(self) -> str:
@@ -175,5 +172,4 @@ class Auditor:
             return "--try was not given"
         if not (self.door.live and self.door.reads_here):
             return "kernels are called on this machine alone"
-        interpreter = self.installation.interpreter
-        return "" if interpreter is not None and interpreter.executable else "no interpreter was named, only a folder"
+        return "" if self.door.python else "no interpreter was named, only a folder"

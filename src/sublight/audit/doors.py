@@ -28,12 +28,14 @@ class Door(Protocol):
     Attributes:
         reads_here: its files are files of this machine.
         live: it can be asked for anything.
+        python: the interpreter as it was named, "" where there is none.
         lost: what ended the connection after it had been there; "" as long as it holds.
     """
 
     name: str
     reads_here: bool
     live: bool
+    python: str
 
     @property
     def lost(self) -> str: ...
@@ -55,13 +57,13 @@ class InterpreterDoor:
         self.lost = ""
         self._answered = False
         self._host = host
-        self._python = python
+        self.python = python
 
     def ask(self, request: Request, timeout_s: float = 120.0) -> Reply:
         if self.lost:
             raise HostError(f"asking {self.name}", self.lost, "the same again")
         try:
-            done = self._host.run([self._python, "-"], script.script(request), timeout_s)
+            done = self._host.run([self.python, "-"], script.script(request), timeout_s)
         except HostError as error:
             self.lost = f"the connection was lost: {error.found}" if self._answered else ""
             raise
@@ -80,12 +82,12 @@ class InterpreterDoor:
                 raise HostError(asked, f"its answer is damaged ({error})", "the same again") from None
         if done.exit_code == NOT_EXECUTABLE:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            why = f"{self._python} is there and cannot be run as a program" + (f": {said[-1]}" if said else "")
+            why = f"{self.python} is there and cannot be run as a program" + (f": {said[-1]}" if said else "")
             raise HostError(asked, why, "--python with the path of an interpreter")
         if done.exit_code == NOT_FOUND:
-            raise HostError(asked, f"there is no program {self._python}", "--python with the path of an interpreter")
+            raise HostError(asked, f"there is no program {self.python}", "--python with the path of an interpreter")
         found = done.failure or "it ended well, but without an answer: is it a Python interpreter?"
-        raise HostError(asked, found, f"{self._python} -c 'print(1)', which has to work there")
+        raise HostError(asked, found, f"{self.python} -c 'print(1)', which has to work there")
 
 
 class FolderDoor:
@@ -93,6 +95,7 @@ class FolderDoor:
 
     reads_here = True
     live = True
+    python = ""
     lost = ""
 
     def __init__(self, folders: Sequence[Path]) -> None:

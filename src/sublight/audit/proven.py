@@ -1,9 +1,9 @@
 """The rungs "executed", "correct" and "fast": from a log, from a trace, or from a trial on a GPU; never from reading.
 
 A trial is a small call of one kernel in a process of its own, its output held against the oracle, then timed. It is
-made only where somebody asked for it, on the very card that is judged for, of a backend that no lower rung says no to.
-Packages offer trials through the entry-point group `sublight.trials`: "ENGINE.AREA.NAME" -> an object of the protocol
-below.
+made only where somebody asked for it, on the very card that is judged for, of a backend whose name leads to that
+kernel; what reading says against the kernel itself, a call may disprove. Packages offer trials through the entry-point
+group `sublight.trials`: "ENGINE.AREA.NAME" -> an object of the protocol below.
 """
 
 from collections.abc import Mapping
@@ -34,6 +34,7 @@ TRIALS = Registry(
 )
 NO_GPU = "no GPU was there to run it on"
 _LAST = (Rung.EXECUTED, Rung.CORRECT, Rung.FAST)
+_LEADS_ELSEWHERE = (Rung.DECLARED, Rung.REACHABLE)
 
 
 class KernelTrial(Protocol):
@@ -80,7 +81,7 @@ def last_rungs(
     """
     why = _why_not(scene)
     tried: tuple[Step, ...] = ()
-    if not why and against is not None:
+    if not why and against is not None and against.rung in _LEADS_ELSEWHERE:
         why = f"not tried, because it is not {against.rung}"
     elif not why:
         trial, why = trial_of(engine, declaration, route)

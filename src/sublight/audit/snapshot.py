@@ -28,6 +28,7 @@ class KeepingDoor:
         self.name = door.name
         self.reads_here = door.reads_here
         self.live = door.live
+        self.python = door.python
         self._door = door
         self._kept: dict[tuple[str, str], bytes] = {}
         self._folders: set[str] = set()  # of which every Python file is kept
@@ -103,6 +104,7 @@ class SnapshotDoor:
 
     reads_here = False
     live = False
+    python = ""
     lost = ""
 
     def __init__(self, recording: Recording) -> None:
