@@ -158,6 +158,7 @@ NEEDS_TORCH = {
     "cuda.build",
     "cuda.decode",
     "cuda.driver",
+    "cuda.grouped",
     "cuda.layout",
     "device",
     "fused_triton",

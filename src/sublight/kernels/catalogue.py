@@ -120,6 +120,7 @@ _KERNELS = Registry(
         "decode": "sublight.kernels.decode:DECODE",
         "fused-triton": "sublight.kernels.fused_portable:PORTABLE",
         "fused-triton-fp4": "sublight.kernels.fused_portable:NATIVE",
+        "grouped": "sublight.kernels.grouped:GROUPED",
         "masked-triton": "sublight.kernels.masked_portable:DECODED",
         "masked-triton-fp4": "sublight.kernels.masked_portable:NATIVE",
         "quantise-triton": "sublight.kernels.masked_portable:QUANTISE",

@@ -34,9 +34,12 @@ class Kernel:
 
     Args:
         early_start: the kernel may start before its predecessor on the stream has ended, and waits for that end itself.
+        cooperative: all blocks are resident at once or none of them, which blocks that wait for each other need.
     """
 
-    def __init__(self, cubin: bytes, name: str, dynamic_shared_bytes: int, early_start: bool = True) -> None:
+    def __init__(
+        self, cubin: bytes, name: str, dynamic_shared_bytes: int, early_start: bool = True, cooperative: bool = True
+    ) -> None:
         self.name = name
         self.dynamic_shared_bytes = dynamic_shared_bytes
         self.module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
@@ -44,11 +47,12 @@ class Kernel:
         self._call("cuModuleGetFunction", ctypes.byref(self._function), self.module, name.encode())
         self._call("cuFuncSetAttribute", self._function, _MAX_DYNAMIC_SHARED, dynamic_shared_bytes)
         self._attributes = (_Attribute * 2)()
-        for attribute, kind in zip(self._attributes, (_COOPERATIVE, _MAY_START_EARLY), strict=True):
-            attribute.id, attribute.value[1] = kind, int(kind == _COOPERATIVE or early_start)
+        wanted = ((_COOPERATIVE, cooperative), (_MAY_START_EARLY, early_start))
+        for attribute, (kind, value) in zip(self._attributes, wanted, strict=True):
+            attribute.id, attribute.value[1] = kind, int(value)
 
     def launch(self, grid: int, threads: int, stream: int, arguments: "Sequence[ctypes._SimpleCData[Any]]") -> None:
-        """All blocks resident at once or none of them, which blocks that wait for each other need."""
+        """Asks for a one-dimensional grid of one-dimensional blocks; the launch may be captured in a graph."""
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
         shape = (ctypes.c_uint * 7)(grid, 1, 1, threads, 1, 1, self.dynamic_shared_bytes)
         config = _Config(shape, stream, self._attributes, len(self._attributes))

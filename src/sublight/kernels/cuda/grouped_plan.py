@@ -1,0 +1,214 @@
+"""The plan of the grouped kernels: units, stages and shared memory of both products. Pure arithmetic, no GPU, no torch.
+
+What shared memory depends on is restated here from `moe_grouped.cu`, which asserts at compile time that both agree.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, sqrt
+from typing import Any
+
+from sublight.errors import KernelError
+
+WARPS = 16
+THREADS = 640
+"""The warps that multiply and a group of four of which two fill the ring."""
+BLOCK_BYTES = 576
+MAX_EXPERTS = 1024
+BUCKETS = (32, 64, 128, 256, 512, 1024)
+_MAX_PAIRS = 12_288  # of a launch: their numbers take 24 KB of each CTA
+_PART_BYTES = WARPS * 8 * 36 * 4  # partial sums of gate and up: a warp's eight tokens by 32 rows, with a gap
+_MAX_TILES = 6  # with 112 registers a thread
+_MAX_DEPTH = 8
+_MAX_BYTES = 2**31  # offsets of rows are 32-bit, and so is an expert's size
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One of the two products.
+
+    Attributes:
+        units: pairs of 16-row tiles that a CTA takes at a time; each has 16 / units warps, which share its columns.
+        blocks: k64 blocks of a stage that a warp has.
+        depth: stages of the ring.
+    """
+
+    units: int
+    blocks: int
+    depth: int = 0
+
+    @property
+    def step(self) -> int:
+        """k64 blocks of a stage."""
+        return WARPS // self.units * self.blocks
+
+    def stage_bytes(self, tiles: int) -> int:
+        """Weights, and rows of activations with 16 bytes more each."""
+        return self.units * 2 * self.step * BLOCK_BYTES + 8 * tiles * (self.step * 128 + 16)
+
+
+@dataclass(frozen=True)
+class GroupedPlan:
+    """Compile-time parameters of `moe_grouped.cu`.
+
+    Attributes:
+        hidden, inter, experts, top_k: the layer on one GPU.
+        max_tokens: most tokens of a launch; fewer run as well.
+        tiles: most tiles of eight tokens in one pass over an expert's weights.
+        up, down: of gate and up, and of down.
+    """
+
+    hidden: int
+    inter: int
+    experts: int
+    top_k: int
+    max_tokens: int
+    tiles: int
+    up: Phase
+    down: Phase
+
+    @property
+    def pairs(self) -> int:
+        return self.max_tokens * self.top_k
+
+    @property
+    def up_bytes(self) -> int:
+        """Dynamic shared memory of the first kernel."""
+        return self.up.depth * self.up.stage_bytes(self.tiles) + _PART_BYTES
+
+    @property
+    def down_bytes(self) -> int:
+        return self.down.depth * self.down.stage_bytes(self.tiles)
+
+    @property
+    def static_bytes(self) -> int:
+        """Static shared memory, at most: barriers, groups, pairs by expert."""
+        groups = min(self.experts + self.pairs // (8 * self.tiles), self.pairs)
+        return ceil((8 * 24 + 32 + 8 + 4 * WARPS + 8 * groups + 2 * self.pairs) / 128) * 128
+
+    @property
+    def shared_bytes(self) -> int:
+        return max(self.up_bytes, self.down_bytes) + self.static_bytes
+
+    def defines(self) -> dict[str, int]:
+        return {
+            "HIDDEN": self.hidden,
+            "INTER": self.inter,
+            "EXPERTS": self.experts,
+            "TOPK": self.top_k,
+            "MAX_M": self.max_tokens,
+            "TILES": self.tiles,
+            "UP_UNITS": self.up.units,
+            "UP_BLOCKS": self.up.blocks,
+            "UP_DEPTH": self.up.depth,
+            "DOWN_UNITS": self.down.units,
+            "DOWN_BLOCKS": self.down.blocks,
+            "DOWN_DEPTH": self.down.depth,
+            "UP_BYTES": self.up_bytes,
+            "DOWN_BYTES": self.down_bytes,
+            "STATIC_BYTES": self.static_bytes,
+        }
+
+
+def bucket(tokens: int, top_k: int) -> int:
+    """The compiled size that takes this many tokens: the largest there is where they need several launches."""
+    sizes = [size for size in BUCKETS if size * top_k <= _MAX_PAIRS]
+    return next((size for size in sizes if size >= tokens), sizes[-1])
+
+
+def plan_grouped(
+    hidden: int, inter: int, experts: int, top_k: int, tokens: int, shared_limit: int, expert_ranks: int = 1
+) -> GroupedPlan:
+    """A plan that fits `shared_limit` bytes a CTA.
+
+    Args:
+        experts: on this GPU.
+        tokens: of a call; what is over `bucket` of it takes several launches.
+        shared_limit: what a block may use: 232,448 on SM90 and SM100, 101,376 on SM120.
+        expert_ranks: ranks that the experts are dealt out to. It tells how many tokens an expert has on average, and
+            so how many one pass should take; any routing is computed.
+
+    Raises:
+        KernelError: a dimension outside what the kernels take; it is named.
+    """
+    _check(hidden, inter, experts, top_k, tokens)
+    size = bucket(tokens, top_k)
+    run = 1 if inter // 64 % 2 else 2
+    wanted = _tiles(size * top_k / (experts * expert_ranks))
+    for tiles in range(wanted, 0, -1):
+        for up in _up(inter, tiles):
+            for down in _down(run):
+                plan = _deepest(GroupedPlan(hidden, inter, experts, top_k, size, tiles, up, down), shared_limit)
+                if plan is not None:
+                    return plan
+    found = f"its smallest plan needs more than {shared_limit:,} bytes of shared memory a block"
+    raise _wrong("num_experts", experts, found, "fewer experts a GPU")
+
+
+def _tiles(mean: float) -> int:
+    """Enough for nearly every expert where tokens go to experts at random; two at least, as they seldom do."""
+    return min(_MAX_TILES, max(2, ceil((mean + 2.5 * sqrt(mean)) / 8)))
+
+
+def _up(inter: int, tiles: int) -> Iterator[Phase]:
+    """Many tokens: more rows for each row of activations that is fetched. Few: small items, which balance."""
+    if tiles > 2 and inter // 16 % 8 == 0:
+        yield Phase(8, 2)
+        yield Phase(8, 1)
+    yield Phase(4, 1)
+
+
+def _down(run: int) -> Iterator[Phase]:
+    yield Phase(16, 2)
+    if run == 1:
+        yield Phase(16, 1)
+    yield Phase(8, 1)
+
+
+def _deepest(plan: GroupedPlan, shared_limit: int) -> GroupedPlan | None:
+    """With as many stages as fit, two at least; sorting takes place in the ring and needs room too."""
+    room = shared_limit - plan.static_bytes
+    up = min(_MAX_DEPTH, (room - _PART_BYTES) // plan.up.stage_bytes(plan.tiles))
+    down = min(_MAX_DEPTH, room // plan.down.stage_bytes(plan.tiles))
+    if min(up, down) < 2:
+        return None
+    chosen = GroupedPlan(
+        plan.hidden,
+        plan.inter,
+        plan.experts,
+        plan.top_k,
+        plan.max_tokens,
+        plan.tiles,
+        Phase(plan.up.units, plan.up.blocks, up),
+        Phase(plan.down.units, plan.down.blocks, down),
+    )
+    sorting = 2 * WARPS * plan.experts + 2 * plan.pairs
+    return chosen if sorting <= min(chosen.up_bytes - _PART_BYTES, chosen.down_bytes) else None
+
+
+def _check(hidden: int, inter: int, experts: int, top_k: int, tokens: int) -> None:
+    sizes: dict[str, Any] = {
+        "hidden_size": hidden,
+        "intermediate_size": inter,
+        "num_experts": experts,
+        "top_k": top_k,
+        "tokens": tokens,
+    }
+    for name, value in sizes.items():
+        if not isinstance(value, int):
+            raise _wrong(name, value, "it is no whole number", "a whole number")
+        if value < 1:
+            raise _wrong(name, value, "there is nothing to compute", f"a {name} of at least 1")
+    for name, value in (("hidden_size", hidden), ("intermediate_size", inter)):
+        if value % 64:
+            raise _wrong(name, value, f"{value % 64} over a multiple of 64", "a multiple of 64")
+        if hidden * inter * 2 >= _MAX_BYTES or value * 2 * _MAX_PAIRS >= _MAX_BYTES:
+            raise _wrong(name, value, "one expert or its activations are over 2 GiB", "a smaller expert")
+    if experts > MAX_EXPERTS:
+        raise _wrong("num_experts", experts, f"it takes {MAX_EXPERTS} on one GPU", "more expert-parallel ranks")
+    if top_k > _MAX_PAIRS // BUCKETS[0]:
+        raise _wrong("top_k", top_k, f"it takes {_MAX_PAIRS // BUCKETS[0]}", "a smaller top_k")
+
+
+def _wrong(dimension: str, value: Any, found: str, hint: str) -> KernelError:
+    return KernelError(f"the grouped kernel with {dimension} {value}", found, hint)
