@@ -33,6 +33,9 @@ TYPES = {
 }
 
 
+LAYER = ("group_pairs", "quantise_pairs", "up_product", "down_product", "sum_pairs")
+
+
 class Recorder:
     """A kernel for one target, "sm_120"; what was compiled for it lies in `built`, in the order of launches."""
 
@@ -41,12 +44,9 @@ class Recorder:
 
     @classmethod
     @contextmanager
-    def of(cls, module: ModuleType, target: str) -> "Iterator[dict[str, Recorder]]":
-        """In the place of every kernel of a module, by name."""
-        from triton.runtime.jit import JITFunction
-
-        found = {name: value for name, value in vars(module).items() if isinstance(value, JITFunction)}
-        kernels = {n: k for n, k in found.items() if not n.startswith("_") and k.fn.__module__ == module.__name__}
+    def of(cls, module: ModuleType, target: str, *names: str) -> "Iterator[dict[str, Recorder]]":
+        """In the place of these kernels of a module."""
+        kernels = {name: vars(module)[name] for name in names}
         recorders = {name: cls(kernel, target) for name, kernel in kernels.items()}
         vars(module).update(recorders)
         try:

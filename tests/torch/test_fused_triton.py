@@ -59,8 +59,8 @@ def test_tiles_follow_the_pairs_of_an_expert_and_leave_every_multiprocessor_a_bl
     tokens = (1, 4, 16, 64, 1024, 8192)
     plans = [configure_portable(glm(m), card) for m in tokens]
     assert [p["BLOCK_M"] for p in plans] == [16, 16, 16, 16, 32, 64]  # 8192 tokens: 256 pairs an expert
-    # 188 multiprocessors: 8 experts of 256 channels are 64 blocks of 32, and 31 are 124 of 64 or 248 of 32
-    assert [p["UP_N"] for p in plans] == [32, 32, 64, 64, 64, 64]
+    # 188 multiprocessors: 8 experts of 256 channels are 128 blocks of 16, and 31 are 124 of 64 or 248 of 32
+    assert [p["UP_N"] for p in plans] == [16, 32, 64, 64, 64, 64]
     assert [p["DOWN_N"] for p in plans] == [128, 128, 128, 128, 128, 128]
     assert configure_native(glm(1, "nvfp4"), Limits.of(get_gpu("b200")))["UP_N"] == 128  # what its units take
     with pytest.raises(KernelError, match="one stage takes"):
@@ -149,7 +149,7 @@ from sublight.kernels import fused_triton
 from sublight.kernels.catalogue import kernel_named
 from sublight.kernels.heuristics import choose
 from sublight.kernels.problem import MoeProblem
-from tests.torch.crosscompile import Recorder, launch_on_meta, machine_products, products
+from tests.torch.crosscompile import LAYER, Recorder, launch_on_meta, machine_products, products
 
 for case in sys.argv[1:]:
     card, tokens, activations = case.split()
@@ -157,7 +157,7 @@ for case in sys.argv[1:]:
     # Four-bit activations: the catalogue's own choice. Otherwise other kernels come first on some cards.
     named = None if activations == "nvfp4" else [kernel_named("fused-triton")]
     choice = choose(problem, get_gpu(card), named)
-    with Recorder.of(fused_triton, choice.target) as recorders:
+    with Recorder.of(fused_triton, choice.target, *LAYER) as recorders:
         launch_on_meta(choice, problem)
     print(choice.kernel.name)
     for name in ("up_product", "down_product"):

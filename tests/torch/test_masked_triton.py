@@ -1,8 +1,5 @@
 """The masked grouped GEMM in Triton: run by its interpreter, compiled for GPUs that are not here, chosen by target."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ from sublight.kernels.catalogue import COMPILED, Limits
 from sublight.kernels.heuristics import choose
 from sublight.kernels.masked_portable import configure_decoded, configure_native
 from sublight.kernels.problem import GroupedGemmProblem, GroupedQuantiseProblem
+from tests.torch.crosscompile import script
 
 
 def problem(m: int = 8, operands: str = "nvfp4", **change: object) -> GroupedGemmProblem:
@@ -20,12 +18,12 @@ def problem(m: int = 8, operands: str = "nvfp4", **change: object) -> GroupedGem
     return GroupedGemmProblem(m=m, operands=operands, **sizes)  # type: ignore[arg-type]
 
 
-def test_native_units_are_used_where_there_are_some_and_nothing_claims_to_have_been_run() -> None:
+def test_native_units_are_used_where_there_are_some_and_claim_to_have_been_compiled() -> None:
     chosen = {
         card: choose(problem(), get_gpu(card)) for card in ("h200", "b200", "b300", "rtx-pro-6000-server", "gb10")
     }
     assert {card: (choice.kernel.name, choice.status) for card, choice in chosen.items()} == {
-        "h200": ("masked-triton", COMPILED),
+        "h200": ("masked-triton", "run on NVIDIA H200"),
         "b200": ("masked-triton-fp4", COMPILED),
         "b300": ("masked-triton-fp4", COMPILED),
         "rtx-pro-6000-server": ("masked-triton-fp4", COMPILED),
@@ -54,7 +52,7 @@ def test_the_quantiser_is_chosen_for_the_types_that_it_reads() -> None:
         return GroupedQuantiseProblem(m=8, k=k, num_groups=4, in_dtype=in_dtype, silu=True)
 
     choice = choose(quantise("bfloat16"), get_gpu("h200"))
-    assert (choice.kernel.name, choice.status, choice.configuration) == ("quantise-triton", COMPILED, {})
+    assert (choice.kernel.name, choice.status, choice.configuration) == ("quantise-triton", "run on NVIDIA H200", {})
     with pytest.raises(KernelError, match="quantise-triton: in_dtype is 'float32', it does bfloat16, float16"):
         choose(quantise("float32"), get_gpu("h200"))
     with pytest.raises(KernelError, match="quantise-triton: k 72 is no multiple of 16"):
@@ -73,23 +71,6 @@ def test_tiles_are_no_taller_than_the_groups() -> None:
     }
     with pytest.raises(KernelError, match="one stage takes 36864 B of 30000 B"):
         configure_decoded(problem(), Limits(target="sm_90", shared_memory_bytes=30000, sm_count=132))
-
-
-def script(code: str, folder: Path, *arguments: str, **environment: str) -> str:
-    """Run in a process of its own: Triton decides on import whether it interprets."""
-    env = os.environ | {"TRITON_CACHE_DIR": str(folder), "PYTHONWARNINGS": "ignore"} | environment
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        env=env,
-        cwd=root,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 INTERPRETED = """
@@ -172,39 +153,48 @@ CASES = {
     "rtx-pro-6000-server nvfp4 64": "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
 }
 CROSS_COMPILED = r"""
-import re, sys
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+import sys
+import torch
 from sublight.facts.gpu import get_gpu
+from sublight.kernels import masked_triton, quantise_triton
 from sublight.kernels.heuristics import choose
-from sublight.kernels import masked_triton
-from sublight.kernels.problem import GroupedGemmProblem
+from sublight.kernels.masked_call import GemmCall
+from sublight.kernels.masked_portable import run_quantise
+from sublight.kernels.problem import GroupedGemmProblem, GroupedQuantiseProblem
+from tests.torch.crosscompile import Recorder, products
 
+
+def empty(*shape, dtype=torch.uint8):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+groups, n, k = 32, 512, 6144
 for case in sys.argv[1:]:
-    card, operands, rows = case.split()
-    problem = GroupedGemmProblem(m=int(rows), n=512, k=6144, num_groups=32, operands=operands, out_dtype="bfloat16")
+    card, operands, m = case.split()
+    m = int(m)
+    problem = GroupedGemmProblem(m=m, n=n, k=k, num_groups=groups, operands=operands, out_dtype="bfloat16")
     choice = choose(problem, get_gpu(card))
-    native = choice.kernel.name == "masked-triton-fp4"
-    kernel = masked_triton.native_product if native else masked_triton.decoded_product
-    numbers = dict(choice.configuration)
-    options = {name: numbers.pop(name) for name in ("num_warps", "num_stages")}
-    constants = numbers | {"HAS_ALPHA": True} | ({"VEC": 16 if operands == "nvfp4" else 32} if native else {})
-    scales = "*fp8e4nv" if native and operands == "nvfp4" else "*u8"
-    types = {"lhs": "*u8", "lhs_scale": scales, "rhs": "*u8", "rhs_scale": scales, "out": "*bf16", "masked_m": "*i32"}
-    sizes = ("m", "n", "k", "lhs_scale_rows", "rhs_scale_rows", "scale_tiles")
-    types |= {"alpha": "*fp32"} | dict.fromkeys(sizes, "i32")
-    source = ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constants)
-    built = triton.compile(source, target=GPUTarget("cuda", int(choice.target[3:]), 32), options=options)
+    vec = 16 if operands == "nvfp4" else 32
+    wide = k // vec // 4
+    call = GemmCall(
+        problem=problem, ab_dtype="float4_e2m1fn", sf_vec_size=vec,
+        lhs=empty(groups, m, k // 2), lhs_scale=empty(groups, -(-m // 128), wide, 32, 4, 4),
+        rhs=empty(groups, n, k // 2), rhs_scale=empty(groups, n // 128, wide, 32, 4, 4),
+        out=empty(groups, m, n, dtype=torch.bfloat16), masked_m=empty(groups, dtype=torch.int32),
+        alpha=empty(groups, dtype=torch.float32), configuration=choice.configuration,
+    )
+    with Recorder.of(masked_triton, choice.target, "decoded_product", "native_product") as recorders:
+        choice.kernel.load()(call)
+    built, = (b for recorder in recorders.values() for b in recorder.built)
     fits = built.metadata.shared <= get_gpu(card).shared_memory_per_block_bytes.known
-    print(fits, *sorted(set(re.findall(r"(?:wgmma|mma|tcgen05)[.\w:]*", built.asm["ptx"]))))
+    print(fits, *sorted(products(built)))
 
-from sublight.kernels.quantise_triton import quantise_groups
-
-types = {"values": "*bf16", "mask": "*i32", "global_scale": "*fp32", "codes": "*u8", "scales": "*u8"}
-types |= dict.fromkeys(("m", "k", "scale_rows", "scale_tiles"), "i32") | {"SILU": "constexpr", "BLOCKS": "constexpr"}
-source = ASTSource(quantise_groups, types, {"SILU": True, "BLOCKS": 64})
-print(len(triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]) > 0)
+problem = GroupedQuantiseProblem(m=16, k=2048, num_groups=4, in_dtype="bfloat16", silu=True)
+with Recorder.of(quantise_triton, "sm_90", "quantise_groups") as recorders:
+    values = empty(4, 16, 4096, dtype=torch.bfloat16)
+    run_quantise(problem, values, empty(4, dtype=torch.int32), empty(4, dtype=torch.float32), {})
+built, = recorders["quantise_groups"].built
+print(len(built.asm["cubin"]) > 0)
 """
 
 

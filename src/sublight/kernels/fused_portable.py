@@ -15,7 +15,6 @@ from sublight.kernels.shared_memory import Tile, deepest_stages
 _HERE = "sublight.kernels.fused_portable"
 _FP4_UNITS = ("sm_100", "sm_103", "sm_120", "sm_121")
 _ACTIVATIONS = ("swiglu", "swiglu-oai", "geglu", "relu2")
-BLOCK_K = 128  # a tile of FP8 weights that shares a scale has 128 columns as well
 
 PORTABLE = Kernel(
     name="fused-triton",
@@ -47,7 +46,7 @@ NATIVE = Kernel(
 
 def configure_portable(problem: Problem, limits: Limits) -> Mapping[str, int]:
     """Tiles for the most tokens of a call, and what fewer are planned with. Raises KernelError where none fits."""
-    return plan(problem, limits.sm_count or 0, limits.shared_memory_bytes or 0)
+    return plan(problem, limits.sm_count or 0, limits.shared_memory_bytes or 0) | {"target": int(limits.target[3:])}
 
 
 def configure_native(problem: Problem, limits: Limits) -> Mapping[str, int]:
@@ -57,8 +56,8 @@ def configure_native(problem: Problem, limits: Limits) -> Mapping[str, int]:
 
 
 def plan(
-    problem: Problem, sm_count: int, shared_memory_bytes: int, *, native: bool = False, least_rows: int = 32
-) -> Mapping[str, int]:
+    problem: Problem, sm_count: int, shared_memory_bytes: int, *, native: bool = False, least_rows: int = 16
+) -> dict[str, int]:
     """Rows of pairs that a block takes: as many as an expert has on average. Rows of weights: no more than leave every
     multiprocessor a block.
 
@@ -73,16 +72,23 @@ def plan(
     block_m = next((rows for rows in (16, 32) if mean <= rows), 64)
     blocks = max(hit, sizes["num_experts"] * mean / block_m)
     numbers = {"BLOCK_M": block_m, "sm_count": sm_count, "shared_memory_bytes": shared_memory_bytes}
-    bytes_per_value = 0.5625 if native else 2
-    for product, width, parts in (
-        ("UP", sizes["intermediate_size"], 1 if traits["activation"] == "relu2" else 2),
-        ("DOWN", sizes["hidden_size"], 1),
+    for product, width, depth, parts in (
+        ("UP", sizes["intermediate_size"], sizes["hidden_size"], 1 if traits["activation"] == "relu2" else 2),
+        ("DOWN", sizes["hidden_size"], sizes["intermediate_size"], 1),
     ):
-        heights = [rows for rows in (128, 64, 32) if rows >= least_rows and (native or rows * parts <= 128)]
+        heights = [rows for rows in (128, 64, 32, 16) if rows >= least_rows and (native or rows * parts <= 128)]
         block_n = next((rows for rows in heights if blocks * width / rows >= sm_count), heights[-1])
+        # Few rows at a time come in long pieces, so that as many bytes are on their way. A tile of FP8 weights that
+        # shares a scale has 128 columns.
+        long = block_n * parts <= 64 and depth % 256 == 0 and traits["weight_format"] != "fp8-block"
+        block_k = 256 if long else 128
         tile = Tile(
-            block_m=block_m, block_n=block_n * parts, block_k=BLOCK_K, stages=4, bytes_per_value=bytes_per_value
+            block_m=block_m,
+            block_n=block_n * parts,
+            block_k=block_k,
+            stages=4,
+            bytes_per_value=0.5625 if native else 2,
         )
-        numbers[f"{product}_N"] = block_n
+        numbers |= {f"{product}_N": block_n, f"{product}_K": block_k, f"{product}_WARPS": 4}
         numbers[f"{product}_STAGES"] = deepest_stages(tile, shared_memory_bytes)
     return numbers | {"LEAST_N": least_rows}

@@ -20,10 +20,12 @@ checkpoint has them. Decoded four-bit values have six significant bits at most, 
 import triton
 import triton.language as tl
 
-from sublight.kernels.fused_triton_operands import add_product, given_rows
+from sublight.kernels.fused_triton_operands import add_product, given_rows, unit
 from sublight.kernels.quantise_triton import nvfp4_blocks
 
 TYPES = {"bfloat16": tl.bfloat16, "float16": tl.float16}
+# Earlier ones refuse NVFP4 beside bf16 in `tl.dot_scaled`.
+UNPACKS = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
 
 
 @triton.jit(do_not_specialize=["pairs", "first"], do_not_specialize_on_alignment=["ids"])
@@ -138,7 +140,7 @@ def up_product(
     PARTS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     X4: tl.constexpr,
-    NATIVE: tl.constexpr,
+    WAY: tl.constexpr,
     KIND: tl.constexpr,
     BETWEEN: tl.constexpr,
     EXPERTS: tl.constexpr,
@@ -175,21 +177,26 @@ def up_product(
     gate = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
     up = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
     for start in range(0, hidden, BLOCK_K):
-        given, given_scale = given_rows(x, x_scale, rows, mine, start, hidden, X4, NATIVE, KIND, BLOCK_M, BLOCK_K)
+        given, given_scale = given_rows(x, x_scale, rows, mine, start, hidden, X4, WAY, KIND, BLOCK_M, BLOCK_K)
         gate = add_product(
             gate, w, w_scale, base + gate_row, inside, given, given_scale, start, hidden, scale_base + gate_row // 128,
-            scale_columns, FORMAT, NATIVE, KIND, BLOCK_N, BLOCK_K,
+            scale_columns, FORMAT, WAY, KIND, BLOCK_N, BLOCK_K,
         )  # fmt: skip
         if gated:
             up = add_product(
                 up, w, w_scale, base + up_row, inside, given, given_scale, start, hidden, scale_base + up_row // 128,
-                scale_columns, FORMAT, NATIVE, KIND, BLOCK_N, BLOCK_K,
+                scale_columns, FORMAT, WAY, KIND, BLOCK_N, BLOCK_K,
             )  # fmt: skip
-    above = 1.0 / tl.load(x_global + expert) if X4 else 1.0
+    above = unit(WAY, KIND, X4)
+    if X4:
+        above = above / tl.load(x_global + expert)
     if PARTS > 0:
         swapped: tl.constexpr = PARTS == 2 and ORDER == "up-gate"
         gate *= tl.load(w_global + expert * PARTS + (1 if swapped else 0)) * above
         up *= tl.load(w_global + expert * PARTS + (PARTS - 1 if not swapped else 0)) * above
+    elif FORMAT == "mxfp4":
+        gate *= above
+        up *= above
     if HAS_BIAS:
         gate += tl.load(bias + base + gate_row, mask=inside, other=0.0).to(tl.float32)[:, None]
         if gated:
@@ -236,7 +243,7 @@ def down_product(
     PARTS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     X4: tl.constexpr,
-    NATIVE: tl.constexpr,
+    WAY: tl.constexpr,
     KIND: tl.constexpr,
     EXPERTS: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -258,14 +265,18 @@ def down_product(
     rows = (place + slot).to(tl.int64)
     total = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
     for start in range(0, width, BLOCK_K):
-        given, given_scale = given_rows(x, x_scale, rows, mine, start, width, X4, NATIVE, KIND, BLOCK_M, BLOCK_K)
+        given, given_scale = given_rows(x, x_scale, rows, mine, start, width, X4, WAY, KIND, BLOCK_M, BLOCK_K)
         total = add_product(
             total, w, w_scale, base + channel, inside, given, given_scale, start, width, scale_row,
-            scale_columns, FORMAT, NATIVE, KIND, BLOCK_N, BLOCK_K,
+            scale_columns, FORMAT, WAY, KIND, BLOCK_N, BLOCK_K,
         )  # fmt: skip
+    above = unit(WAY, KIND, X4)
+    if X4:
+        above = above / tl.load(x_global + expert)
     if PARTS > 0:
-        above = 1.0 / tl.load(x_global + expert) if X4 else 1.0
-        total *= tl.load(w_global + expert) * above
+        above = above * tl.load(w_global + expert)
+    if FORMAT == "nvfp4" or FORMAT == "mxfp4":  # noqa: PLR1714 - Triton has no sets
+        total *= above
     if HAS_BIAS:
         total += tl.load(bias + base + channel, mask=inside, other=0.0).to(tl.float32)[:, None]
     pair = tl.load(order + place + slot, mask=mine, other=0)

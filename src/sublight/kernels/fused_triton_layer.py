@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sublight.errors import KernelError
 from sublight.kernels import fused_triton as kernels
-from sublight.kernels.fused_portable import BLOCK_K, plan
+from sublight.kernels.fused_portable import plan
 from sublight.kernels.numerics.quantised import Quantised
 from sublight.kernels.problem import MoeProblem
 from sublight.kernels.reference import Experts
@@ -23,6 +23,7 @@ from sublight.kernels.reference import Experts
 Layer = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 
 ROWS_BYTES = 256 << 20
+_UNPACKING = (100, 103, 120, 121)  # GPUs with an instruction from E2M1 to bf16
 _CHUNK = 1024
 _BLOCKS = 64
 _SUM_BLOCK = 1024
@@ -73,8 +74,9 @@ class _Layer:
             found = "gate and up have global scales of their own, and interleaved rows have no halves"
             raise KernelError("the portable kernel", found, "rows in the order 'gate-up'")
         self.problem, self.device, self.native = problem, device, native
-        self.up = _operand("w13", experts.w13, experts.bias13, device, native=native)
-        self.down = _operand("w2", experts.w2, experts.bias2, device, native=native)
+        self.way = "fp4" if native else _way(problem, device, configuration["target"])
+        self.up = _operand("w13", experts.w13, experts.bias13, device, self.way)
+        self.down = _operand("w2", experts.w2, experts.bias2, device, self.way)
         self.order, self.first = experts.order, experts.first
         self.x4 = problem.activation_format == "nvfp4"
         scales = experts.input_scales
@@ -156,13 +158,12 @@ class _Layer:
         common = {
             "FORMAT": problem.weight_format,
             "X4": self.x4,
-            "NATIVE": self.native,
+            "WAY": self.way,
             "KIND": _type("float16" if self.x4 else str(x.dtype)),
             "EXPERTS": max(16, 1 << (experts - 1).bit_length()),
             "BLOCK_M": block_m,
-            "BLOCK_K": BLOCK_K,
         }
-        scaled = partial(_scale_type, native=self.native)
+        scaled = partial(_scale_type, way=self.way)
         kernels.up_product[(blocks * -(-width // numbers["UP_N"]),)](
             given,
             scaled(given_scale),
@@ -187,7 +188,8 @@ class _Layer:
             HAS_BIAS=self.up.has_bias,
             BETWEEN=_type(str(self.between)),
             BLOCK_N=numbers["UP_N"],
-            num_warps=4,
+            BLOCK_K=numbers["UP_K"],
+            num_warps=numbers["UP_WARPS"],
             num_stages=numbers["UP_STAGES"],
             **common,
         )
@@ -210,7 +212,8 @@ class _Layer:
             PARTS=self.down.parts,
             HAS_BIAS=self.down.has_bias,
             BLOCK_N=numbers["DOWN_N"],
-            num_warps=4,
+            BLOCK_K=numbers["DOWN_K"],
+            num_warps=numbers["DOWN_WARPS"],
             num_stages=numbers["DOWN_STAGES"],
             **common,
         )
@@ -272,14 +275,14 @@ def workspace(device: torch.device, problem: MoeProblem, pairs: int) -> Workspac
     return _WORKSPACES[key]
 
 
-def _operand(name: str, matrix: Any, bias: Tensor | None, device: torch.device, *, native: bool) -> _Operand:
+def _operand(name: str, matrix: Any, bias: Tensor | None, device: torch.device, way: str) -> _Operand:
     codes = matrix.codes if isinstance(matrix, Quantised) else matrix
     if codes.device != device:
         hint = "weights on the device of the calls; this kernel makes no copy"
         raise KernelError(f"the portable kernel: {name}", f"it is on {codes.device}, and calls on {device}", hint)
     scales, above, parts = codes, codes, 0
     if isinstance(matrix, Quantised):
-        scales = _scale_type(matrix.scales, native=native)
+        scales = _scale_type(matrix.scales, way)
         if matrix.global_scale is not None:
             above = matrix.global_scale.multiplier.float().contiguous()
             parts = above.shape[-1]
@@ -291,11 +294,19 @@ def _bytes(tensor: Tensor) -> Tensor:
     return tensor.view(torch.uint8) if tensor.dtype == torch.float8_e4m3fn else tensor
 
 
-def _scale_type(tensor: Tensor, *, native: bool) -> Tensor:
-    """Scales of one byte as bytes, or as E4M3 for FP4 units, by whose type Triton knows them."""
-    if tensor.element_size() != 1:
+def _scale_type(tensor: Tensor, way: str) -> Tensor:
+    """Scales of one byte as bytes, or E4M3 by its type where `tl.dot_scaled` knows it by that."""
+    if tensor.element_size() != 1 or (tensor.dtype == torch.uint8 and way == "unpack"):
         return tensor
-    return tensor.view(torch.float8_e4m3fn if native else torch.uint8)
+    return tensor.view(torch.float8_e4m3fn if way in ("fp4", "unpack") else torch.uint8)
+
+
+def _way(problem: MoeProblem, device: torch.device, target: int) -> str:
+    """How four-bit weights are decoded; `fused_triton_operands` says what each is."""
+    if device.type == "cpu":
+        return "plain"
+    four, bf16 = problem.weight_format in ("nvfp4", "mxfp4"), problem.activation_format == "bf16"
+    return "unpack" if four and bf16 and target in _UNPACKING and kernels.UNPACKS else "packed"
 
 
 def _type(name: str) -> Any:

@@ -1,10 +1,15 @@
 """What the products of a layer of experts read, and what they do with it: weights of every format, FP4 units or not.
 
 A decoded four-bit value with its block scale has six significant bits at most, so bf16 and fp16 hold it exactly. What
-lies outside of a matrix is read as zero.
+lies outside of a matrix is read as zero. There are four ways to multiply by four-bit weights:
+
+    "plain"    decoded one by one in fp32; Triton's interpreter runs it
+    "packed"   decoded two by two in registers, in half the instructions
+    "unpack"   by the instruction that newer GPUs have for decoding, through `tl.dot_scaled` with bf16
+    "fp4"      not decoded: codes and scales of both operands go to the FP4 units
 """
 
-# ruff: noqa: N803
+# ruff: noqa: N803, SIM108, SIM300
 # mypy: ignore-errors
 # A language of its own in Python's clothes: names in capitals are compile-time constants, and types are inferred by it.
 
@@ -33,6 +38,66 @@ def _block_scale(scales, rows, inside, start, k, FORMAT: tl.constexpr, BLOCK_K: 
     return _from_e4m3(bits.to(tl.int16))
 
 
+# A word of eight codes to four pairs of numbers. The fields of E2M1 go where exponent and mantissa meet, so that a pair
+# is a masked shift of the word, and every number is 2**126 (bf16) or 2**14 (fp16) too small. The scale that it is
+# multiplied by puts 2**119 or 2**6 of that right: more does not fit into its type. `unit` is what is left. A product
+# with -0 added is a multiplication for GPUs that have none for pairs of bf16.
+_DECODE = """{{
+.reg .b32 a, b, c, d, s;
+{a}      and.b32 a, a, {field};
+shl.b32  s, $4, 12;     lop3.b32 a, s, 0x80008000, a, 0xEA;
+{b}      and.b32 b, b, {field};
+shl.b32  s, $4, 8;      lop3.b32 b, s, 0x80008000, b, 0xEA;
+{c}      and.b32 c, c, {field};
+shl.b32  s, $4, 4;      lop3.b32 c, s, 0x80008000, c, 0xEA;
+{d}      and.b32 d, d, {field};
+lop3.b32 d, $4, 0x80008000, d, 0xEA;
+mov.b32  s, 0x80008000;
+fma.rn.{kind} a, a, $5, s;
+fma.rn.{kind} b, b, $5, s;
+fma.rn.{kind} c, c, $5, s;
+fma.rn.{kind} d, d, $5, s;
+prmt.b32 $0, a, b, 0x5410;
+prmt.b32 $1, c, d, 0x5410;
+prmt.b32 $2, a, b, 0x7632;
+prmt.b32 $3, c, d, 0x7632;
+}}"""
+
+
+def _shifted(kind: str, field: str, *places: int) -> str:
+    """The first pair's fields are `places[0]` bits too low, and so on."""
+    moves = [f"shl.b32 {r}, $4, {p};" if p >= 0 else f"shr.b32 {r}, $4, {-p};" for r, p in zip("abcd", places)]  # noqa: B905
+    return _DECODE.format(kind=kind, field=field, **dict(zip("abcd", moves)))  # noqa: B905
+
+
+_DECODE_BF16 = tl.constexpr(_shifted("bf16x2", "0x01C001C0", 6, 2, -2, -6))
+_DECODE_FP16 = tl.constexpr(_shifted("f16x2", "0x0E000E00", 9, 5, 1, -3))
+
+
+@triton.jit
+def unit(WAY: tl.constexpr, KIND: tl.constexpr, X4: tl.constexpr):
+    """What a product in this way has to be multiplied by: for every decoded operand what its numbers are too small."""
+    one: tl.constexpr = 128.0 if KIND == tl.bfloat16 else 256.0
+    if WAY == "packed":
+        return one * one if X4 else one
+    return 1.0
+
+
+@triton.jit
+def _pairs(packed, scale, KIND: tl.constexpr):
+    """Of eight columns in four bytes, the first four in one tensor, the other four in another."""
+    registers: tl.constexpr = "=&r,=&r,=&r,=&r,r,r,r"
+    if KIND == tl.bfloat16:
+        both = tl.inline_asm_elementwise(
+            _DECODE_BF16, registers, [packed, scale], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4
+        )
+    else:
+        both = tl.inline_asm_elementwise(
+            _DECODE_FP16, registers, [packed, scale], dtype=(tl.float16, tl.float16), is_pure=True, pack=4
+        )
+    return both
+
+
 @triton.jit
 def _values(
     codes,
@@ -42,6 +107,7 @@ def _values(
     start,
     k,
     FORMAT: tl.constexpr,
+    WAY: tl.constexpr,
     KIND: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -51,20 +117,49 @@ def _values(
         vec: tl.constexpr = 32 if FORMAT == "mxfp4" else 16
         byte = start // 2 + tl.arange(0, BLOCK_K // 2)
         mask = inside[:, None] & (byte < k // 2)[None, :]
-        word = tl.load(codes + rows[:, None] * (k // 2) + byte[None, :], mask=mask, other=0).to(tl.int16)
+        packed = tl.load(codes + rows[:, None] * (k // 2) + byte[None, :], mask=mask, other=0)
         scale = _block_scale(scales, rows, inside, start, k, FORMAT, BLOCK_K)
-        # E2M1's fields stand nine bits further left in fp16, and its exponent counts from 1 instead of 15: 2**14.
-        wide = tl.broadcast_to((scale * 16384.0)[:, :, None], (ROWS, BLOCK_K // vec, vec // 2))
-        wide = tl.reshape(wide, (ROWS, BLOCK_K // 2))
-        low = ((word & 0x7) << 9 | (word & 0x8) << 12).to(tl.float16, bitcast=True).to(tl.float32) * wide
-        high = ((word & 0x70) << 5 | (word & 0x80) << 8).to(tl.float16, bitcast=True).to(tl.float32) * wide
-        return tl.interleave(low.to(KIND), high.to(KIND))
-    place = start + tl.arange(0, BLOCK_K)
-    mask = inside[:, None] & (place < k)[None, :]
-    at = codes + rows[:, None] * k + place[None, :]
-    if FORMAT == "fp8-block":
-        return _from_e4m3(tl.load(at, mask=mask, other=0).to(tl.int16)).to(KIND)
-    return tl.load(at, mask=mask, other=0.0).to(KIND)
+        if WAY == "packed":
+            lift: tl.constexpr = 6.646139978924579e35 if KIND == tl.bfloat16 else 64.0  # 2**119, 2**6
+            wide = tl.broadcast_to((scale * lift).to(KIND)[:, :, None], (ROWS, BLOCK_K // vec, vec // 2))
+            wide = tl.reshape(wide, (ROWS, BLOCK_K // 2))
+            low, high = _pairs(packed, wide, KIND)
+            pairs = tl.join(tl.reshape(low, (ROWS, BLOCK_K // 8, 4)), tl.reshape(high, (ROWS, BLOCK_K // 8, 4)))
+            values = tl.reshape(tl.permute(pairs, (0, 1, 3, 2)), (ROWS, BLOCK_K))
+        else:
+            word = packed.to(tl.int16)
+            # E2M1's fields stand nine bits further left in fp16, and its exponent counts from 1 instead of 15: 2**14.
+            wide = tl.broadcast_to((scale * 16384.0)[:, :, None], (ROWS, BLOCK_K // vec, vec // 2))
+            wide = tl.reshape(wide, (ROWS, BLOCK_K // 2))
+            low = ((word & 0x7) << 9 | (word & 0x8) << 12).to(tl.float16, bitcast=True).to(tl.float32) * wide
+            high = ((word & 0x70) << 5 | (word & 0x80) << 8).to(tl.float16, bitcast=True).to(tl.float32) * wide
+            values = tl.interleave(low.to(KIND), high.to(KIND))
+    else:
+        place = start + tl.arange(0, BLOCK_K)
+        mask = inside[:, None] & (place < k)[None, :]
+        at = codes + rows[:, None] * k + place[None, :]
+        if FORMAT == "fp8-block":
+            values = _from_e4m3(tl.load(at, mask=mask, other=0).to(tl.int16)).to(KIND)
+        else:
+            values = tl.load(at, mask=mask, other=0.0).to(KIND)
+    return values
+
+
+@triton.jit
+def _as_stored(codes, scales, rows, inside, start, k, FORMAT: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Codes [rows, BLOCK_K / 2] and scales of one block."""
+    vec: tl.constexpr = 32 if FORMAT == "mxfp4" else 16
+    byte = start // 2 + tl.arange(0, BLOCK_K // 2)
+    group = start // vec + tl.arange(0, BLOCK_K // vec)
+    mask = inside[:, None] & (byte < k // 2)[None, :]
+    packed = tl.load(codes + rows[:, None] * (k // 2) + byte[None, :], mask=mask, other=0)
+    mask = inside[:, None] & (group < k // vec)[None, :]
+    at = scales + rows[:, None] * (k // vec) + group[None, :]
+    if FORMAT == "mxfp4":
+        scale = tl.load(at, mask=mask, other=0)
+    else:
+        scale = tl.load(at, mask=mask, other=0.0)
+    return packed, scale
 
 
 @triton.jit
@@ -81,27 +176,24 @@ def add_product(
     scale_row,
     scale_columns,
     FORMAT: tl.constexpr,
-    NATIVE: tl.constexpr,
+    WAY: tl.constexpr,
     KIND: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """total + weights [ROWS, BLOCK_K] times x: transposed values [BLOCK_K, m], or codes and scales where NATIVE."""
-    if NATIVE:
-        vec: tl.constexpr = 16
-        byte = start // 2 + tl.arange(0, BLOCK_K // 2)
-        group = start // vec + tl.arange(0, BLOCK_K // vec)
-        mask = inside[:, None] & (byte < k // 2)[None, :]
-        codes = tl.load(w + rows[:, None] * (k // 2) + byte[None, :], mask=mask, other=0)
-        mask = inside[:, None] & (group < k // vec)[None, :]
-        scale = tl.load(w_scale + rows[:, None] * (k // vec) + group[None, :], mask=mask, other=0.0)
+    """total + weights [ROWS, BLOCK_K] times x, as `given_rows` gives it."""
+    if WAY == "fp4":
+        codes, scale = _as_stored(w, w_scale, rows, inside, start, k, FORMAT, BLOCK_K)
         total = tl.dot_scaled(codes, scale, "e2m1", x, x_scale, "e2m1", total)
+    elif WAY == "unpack":
+        codes, scale = _as_stored(w, w_scale, rows, inside, start, k, FORMAT, BLOCK_K)
+        total = tl.dot_scaled(codes, scale, "e2m1", x, None, "bf16", total)
     elif FORMAT == "fp8-block":  # tiles of 128 x 128 share a scale, and BLOCK_K is 128
-        values = _values(w, w_scale, rows, inside, start, k, FORMAT, KIND, ROWS, BLOCK_K)
+        values = _values(w, w_scale, rows, inside, start, k, FORMAT, WAY, KIND, ROWS, BLOCK_K)
         scale = tl.load(w_scale + scale_row * scale_columns + start // 128, mask=inside, other=0.0)
         total += tl.dot(values, x) * scale[:, None]
     else:
-        values = _values(w, w_scale, rows, inside, start, k, FORMAT, KIND, ROWS, BLOCK_K)
+        values = _values(w, w_scale, rows, inside, start, k, FORMAT, WAY, KIND, ROWS, BLOCK_K)
         total = tl.dot(values, x, total)
     return total
 
@@ -115,22 +207,16 @@ def given_rows(
     start,
     k,
     X4: tl.constexpr,
-    NATIVE: tl.constexpr,
+    WAY: tl.constexpr,
     KIND: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """What `add_product` multiplies with: (x, scales), the second of no meaning where not NATIVE."""
-    if NATIVE:
-        byte = start // 2 + tl.arange(0, BLOCK_K // 2)
-        group = start // 16 + tl.arange(0, BLOCK_K // 16)
-        mask = inside[:, None] & (byte < k // 2)[None, :]
-        codes = tl.load(x + rows[:, None] * (k // 2) + byte[None, :], mask=mask, other=0)
-        mask = inside[:, None] & (group < k // 16)[None, :]
-        values = codes
-        scale = tl.load(x_scale + rows[:, None] * (k // 16) + group[None, :], mask=mask, other=0.0)
+    """What `add_product` multiplies with: x [BLOCK_K, rows] or its codes, and scales, which FP4 units alone read."""
+    if WAY == "fp4":
+        values, scale = _as_stored(x, x_scale, rows, inside, start, k, "nvfp4", BLOCK_K)
     else:
         kind: tl.constexpr = "nvfp4" if X4 else "bf16"
-        values = _values(x, x_scale, rows, inside, start, k, kind, KIND, ROWS, BLOCK_K)
+        values = _values(x, x_scale, rows, inside, start, k, kind, WAY, KIND, ROWS, BLOCK_K)
         scale = 0
     return tl.trans(values), scale

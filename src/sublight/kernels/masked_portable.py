@@ -1,7 +1,8 @@
 """The masked grouped GEMM and its quantiser in Triton as the catalogue sees them: declarations, numbers, launches.
 
-All were compiled for every target named here, and none has been run on a GPU: "compiled, not run" until somebody does.
-On a CPU, Triton's interpreter runs the decoded product and the quantiser, and their results are the oracle's.
+All were compiled for every target named here. The decoded product and the quantiser were run on an H200
+(tests/gpu/test_masked.py), the native product never on a GPU that has the units for it. On a CPU, Triton's interpreter
+runs the first two, and their results are the oracle's.
 
 This module imports neither torch nor triton until something is launched.
 """
@@ -15,6 +16,7 @@ from sublight.kernels.problem import GroupedQuantiseProblem, Problem
 from sublight.kernels.shared_memory import Tile, deepest_stages
 
 _HERE = "sublight.kernels.masked_portable"
+_RUN = {"sm_90": "run on NVIDIA H200"}
 _TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
 _RESULTS = ("bfloat16", "float16", "float32")
 _BLOCK_K = 128
@@ -23,7 +25,7 @@ _BLOCKS = 64
 DECODED = Kernel(
     name="masked-triton",
     op="grouped_gemm_nt_masked",
-    statuses=dict.fromkeys(_TARGETS, COMPILED),
+    statuses=dict.fromkeys(_TARGETS, COMPILED) | _RUN,
     traits={"operands": ("nvfp4",), "out_dtype": _RESULTS, "signals": ("no",), "sm_limit": ("no",)},
     loader=f"{_HERE}:run_decoded",
     configure=f"{_HERE}:configure_decoded",
@@ -41,7 +43,7 @@ NATIVE = Kernel(
 QUANTISE = Kernel(
     name="quantise-triton",
     op="grouped_quantise",
-    statuses=dict.fromkeys(_TARGETS, COMPILED),
+    statuses=dict.fromkeys(_TARGETS, COMPILED) | _RUN,
     traits={"in_dtype": ("bfloat16", "float16"), "silu": ("yes", "no")},
     steps={"k": 16},
     loader=f"{_HERE}:run_quantise",
