@@ -51,6 +51,13 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     reason: str
 
 
+class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
+    """A candidate that takes part, and what it is, with versions."""
+
+    candidate: str
+    words: str
+
+
 class Measured(msgspec.Struct, frozen=True, tag="measured"):
     shape: Shape
 
@@ -71,4 +78,4 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     environment: Environment
 
 
-Said = Began | Machine | Refused | Measured | Compared | Failed | Done
+Said = Began | Machine | Refused | Prepared | Measured | Compared | Failed | Done

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from sublight.bench.kernels.job import Began, Compared, Done, Failed, Job, Machine, Measured, Refused, Said
+from sublight.bench.kernels.job import Began, Compared, Done, Failed, Job, Machine, Measured, Prepared, Refused, Said
 from sublight.bench.peers import PEERS
 from sublight.bench.record.kernels import Checked, KernelBench, Result, Shape
 from sublight.bench.record.measurement import clock_for
@@ -109,6 +109,7 @@ class _Listener:
         self.machine: Machine | None = None
         self.done: Done | None = None
         self.absent: dict[str, str] = {}
+        self.ran: dict[str, str] = {}
         self.lost_at: dict[int, list[Result]] = {}
         self.shapes: dict[int, Shape] = {}
         self.checked: list[Checked] = []
@@ -125,6 +126,8 @@ class _Listener:
                 self.machine = self.machine or said
             case Refused():
                 self.absent[said.candidate] = said.reason
+            case Prepared():
+                self.ran[said.candidate] = said.words
             case Measured():
                 self.shapes[said.shape.tokens] = said.shape
             case Compared():
@@ -189,5 +192,6 @@ class _Listener:
             ceilings=self.machine.ceilings,
             shapes=tuple(shapes),
             absent=self.absent,
+            ran=self.ran,
             swept=tuple(self.checked),
         )

@@ -14,7 +14,7 @@ from sublight.bench.clocks import Timed, capture, ready
 from sublight.bench.environment import seen
 from sublight.bench.inputs import Inputs, cold_sets, hits, layer_bytes, random_experts, rotating
 from sublight.bench.judge import Layer, Modes, Oracle, Verdict, check_outputs, dirty_memory, eager_only, judge
-from sublight.bench.kernels.job import Began, Compared, Done, Job, Machine, Measured, Refused, Said
+from sublight.bench.kernels.job import Began, Compared, Done, Job, Machine, Measured, Prepared, Refused, Said
 from sublight.bench.peers import PEERS
 from sublight.bench.peers.base import Candidate
 from sublight.bench.peers.own import own_kernels, reference
@@ -105,6 +105,7 @@ def _prepare(bench: _Bench, name: str) -> None:
         _dirty(bench)
         bench.layers[name] = candidate.prepare(problem, bench.experts, bench.device)
         bench.candidates[name] = candidate
+        bench.say(Prepared(name, candidate.words))
     except SublightError as error:
         bench.say(Refused(name, f"{error.asked}: {error.found}"))
     except torch.cuda.OutOfMemoryError:

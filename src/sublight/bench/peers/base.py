@@ -33,6 +33,7 @@ class Candidate:
         tolerance: on the relative error; None is that of the weights' format.
         weight_format: that its bytes are counted in, where it is not the problem's.
         token_limit: the most tokens it takes; None for any number.
+        ran: what stands in the record: projects and versions, asked once its weights are prepared. None: the title.
     """
 
     name: str
@@ -43,6 +44,12 @@ class Candidate:
     tolerance: float | None = None
     weight_format: str | None = None
     token_limit: int | None = None
+    ran: "Callable[[], str] | None" = None
+
+    @property
+    def words(self) -> str:
+        """What runs, for a record."""
+        return self.title if self.ran is None else self.ran()
 
 
 def missing(package: str, project: str) -> str:

@@ -1,13 +1,14 @@
-"""humming-kernels as vLLM drives them: its two products, with vLLM's small kernels between and around them.
+"""humming-kernels as engines drive them: its two products, with an engine's small kernels between and around them.
 
-humming sorts no tokens, so a layer of its products needs somebody's align, activation and sum; vLLM's are what its
-users get.
+humming sorts no tokens, so a layer of its products needs somebody's align, activation and sum: vLLM's, or SGLang's
+where vLLM is not installed.
 """
 
 import json
 from typing import TYPE_CHECKING, Any
 
 from sublight.bench.peers.base import PEER_TOLERANCE, Candidate, load_failed, missing, needs_nvfp4_swiglu
+from sublight.bench.peers.small import named, owner_of_small, small_kernels
 from sublight.kernels.problem import MoeProblem
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ _TUNED_AT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 5
 def _refuses(problem: MoeProblem, device: "torch.device") -> str:
     return (
         missing("humming", "humming-kernels")
-        or missing("vllm", "vLLM, whose small kernels stand around humming's products,")
+        or (
+            ""
+            if owner_of_small()
+            else "vLLM or SGLang, whose small kernels stand around its products, is not installed"
+        )
         or needs_nvfp4_swiglu(problem, device)
     )
 
@@ -37,33 +42,24 @@ def _prepare(problem: MoeProblem, experts: "Experts", device: "torch.device") ->
 
     assert isinstance(experts.w13, Quantised) and isinstance(experts.w2, Quantised)
     try:
-        import vllm._custom_ops  # type: ignore[import-not-found]  # noqa: F401 - registers the activation
-        from vllm.model_executor.layers.fused_moe.moe_align_block_size import (  # type: ignore[import-not-found]
-            moe_align_block_size,
-        )
-        from vllm.model_executor.layers.fused_moe.moe_fused_mul_sum import (  # type: ignore[import-not-found]
-            moe_fused_mul_sum,
-        )
-
+        small = small_kernels()
         first = _Product(experts.w13, problem, device)
         second = _Product(experts.w2, problem, device)
     except Exception as error:
         raise load_failed("humming", error) from error
-    silu_and_mul = torch.ops._C.silu_and_mul
 
     def run(x: "Tensor", ids: "Tensor", weights: "Tensor", out: "Tensor") -> None:
         pairs = ids.numel()
         aligned = {
-            block: moe_align_block_size(ids, block, problem.num_experts, ignore_invalid_experts=True)
-            for block in {first.block(pairs), second.block(pairs)}
+            block: small.align(ids, block, problem.num_experts) for block in {first.block(pairs), second.block(pairs)}
         }
         product = torch.empty(pairs, problem.up_rows, dtype=x.dtype, device=device)
         first(x, product, aligned[first.block(pairs)], problem.top_k, pairs)
         inner = torch.empty(pairs, problem.intermediate_size, dtype=x.dtype, device=device)
-        silu_and_mul(inner, product)
+        small.silu(product, inner)
         parts = torch.empty(pairs, problem.hidden_size, dtype=x.dtype, device=device)
         second(inner, parts, aligned[second.block(pairs)], 1, pairs)
-        moe_fused_mul_sum(parts.view(x.shape[0], problem.top_k, -1), weights, outputs=out)
+        small.weighted_sum(parts.view(x.shape[0], problem.top_k, -1), weights, out)
 
     return run
 
@@ -122,11 +118,18 @@ class _Product:
         )
 
 
+def _ran() -> str:
+    return (
+        f"{named('humming', 'humming-kernels', 'humming-kernels')} with the small kernels of {named(owner_of_small())}"
+    )
+
+
 HUMMING = Candidate(
     name="humming",
     kind="peer",
-    title="humming-kernels with vLLM's align, silu and sum",
+    title="humming-kernels with an engine's align, silu and sum",
     refuses=_refuses,
     prepare=_prepare,
     tolerance=PEER_TOLERANCE,
+    ran=_ran,
 )

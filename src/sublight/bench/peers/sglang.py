@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from sublight.bench.peers.base import PEER_TOLERANCE, Candidate, load_failed, missing, needs_nvfp4_swiglu
+from sublight.bench.peers.small import named
 from sublight.kernels.problem import MoeProblem
 
 if TYPE_CHECKING:
@@ -79,4 +80,5 @@ MARLIN = Candidate(
     refuses=_refuses,
     prepare=_prepare,
     tolerance=PEER_TOLERANCE,
+    ran=lambda: f"Marlin of {named('sglang')} (align, product, silu, product, sum)",
 )

@@ -99,6 +99,7 @@ class KernelBench(BenchRecord, frozen=True, kw_only=True):
     Attributes:
         problem: the layer, in words.
         absent: candidates that could not take part, and why.
+        ran: candidates that took part, and what each is, with versions.
         swept: further numbers of tokens, compared without a clock.
     """
 
@@ -110,6 +111,7 @@ class KernelBench(BenchRecord, frozen=True, kw_only=True):
     ceilings: Ceilings
     shapes: tuple[Shape, ...]
     absent: dict[str, str]
+    ran: dict[str, str] = msgspec.field(default_factory=dict)
     swept: tuple[Checked, ...] = ()
 
     def flaws(self) -> Iterator[str]:
