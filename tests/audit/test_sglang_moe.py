@@ -168,7 +168,7 @@ def test_0523_with_data_parallel_attention(a2a: str, name: str, destination: str
         ("sglang==0.5.23", "flashinfer_cutlass", Answer.FAIL, "fused_moe_kernel", "Triton"),
         ("sglang==0.5.23", "cutlass", Answer.PASS, "cutlass_fused_experts_fp8", "sgl_kernel"),
         ("sglang==0.5.23", "hpc_ops", Answer.PASS, "fuse_moe_blockwise", "hpc"),
-        ("sglang==0.5.23", "megamoe", Answer.NOT_KNOWN, "", "the model's own code"),
+        ("sglang==0.5.23", "megamoe", Answer.PASS, "fp8_mega_moe", "sets all-to-all none to megamoe"),
     ],
 )
 def test_fp8_blocks_on_hopper(requirement: str, name: str, answer: Answer, destination: str, why: str) -> None:

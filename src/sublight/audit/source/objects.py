@@ -2,6 +2,8 @@
 
 import ast
 import builtins
+import sys
+from collections import namedtuple
 
 from sublight.audit.source import namespaces
 from sublight.audit.source.machine import Machine, Raising
@@ -69,6 +71,7 @@ _MODULE_NAMES = frozenset(
         "get_submodule",
     ]
 )
+_TUPLE = namedtuple("_Tuple", ())()  # for the methods that every named tuple has
 _NATIVE = (str, bytes, int, float, tuple, list, dict, set, frozenset, range)
 
 
@@ -282,8 +285,9 @@ def require(machine: Machine, value: Value, name: str, node: ast.AST, scope: Sco
     """`value.name` in the middle of a walk. A missing attribute of an object is taken to be set where nobody looked."""
     found = get(machine, value, name, node, scope)
     if found is MISSING:
-        if value is None:
-            failure = Failure(("AttributeError", "Exception", "BaseException"), f"None has no attribute {name}")
+        if value is None or (_is_named_tuple(value) and not hasattr(_TUPLE, name)):
+            who = "None" if value is None else _called(value)
+            failure = Failure(("AttributeError", "Exception", "BaseException"), f"{who} has no attribute {name}")
             machine.note("raise", scope.module.module, node, "AttributeError", value=failure)
             raise Raising(failure)
         if isinstance(value, Instance):
@@ -294,6 +298,12 @@ def require(machine: Machine, value: Value, name: str, node: ast.AST, scope: Sco
     return found
 
 
+def _is_named_tuple(value: Value) -> bool:
+    """Whether nobody can have set further attributes of an object: those of a named tuple are its fields."""
+    bases = value.cls.outside() if isinstance(value, Instance) and value.cls is not None and not value.open else ()
+    return any(isinstance(base, External) and base.dotted.endswith(".NamedTuple") for base in bases)
+
+
 def has(machine: Machine, value: Value, name: str, node: ast.AST, scope: Scope) -> bool | None:
     """`hasattr(value, name)`."""
     answers: set[bool | None] = set()
@@ -302,8 +312,7 @@ def has(machine: Machine, value: Value, name: str, node: ast.AST, scope: Scope) 
             answers.add(None)
             continue
         if isinstance(option, External):
-            told = machine.facts.values.get(f"{option.dotted}.{name}", MANY)
-            answers.add(None if told is MANY else told is not MISSING)
+            answers.add(_has_outside(machine, f"{option.dotted}.{name}", node, scope))
             continue
         if isinstance(option, Instance) and name not in option.attributes and option.cls is not None:
             inside, _ = find(machine, option.cls, name)
@@ -319,3 +328,21 @@ def has(machine: Machine, value: Value, name: str, node: ast.AST, scope: Scope) 
             certain = not isinstance(each, Unknown) or name in getattr(option, "attributes", ())
             answers.add(False if each is MISSING else True if certain else None)
     return answers.pop() if len(answers) == 1 else None
+
+
+def _has_outside(machine: Machine, dotted: str, node: ast.AST, scope: Scope) -> bool | None:
+    """Whether something outside has an attribute: what is told of it, else as for an import of that name.
+
+    PyTorch's and Python's own attributes tell versions and platforms apart; of those nothing is taken for granted.
+    """
+    told = machine.facts.values.get(dotted, MANY)
+    if told is not MANY:
+        return told is not MISSING
+    top = dotted.partition(".")[0]
+    if top in ("torch", "builtins", "super") or top in sys.stdlib_module_names:
+        return None
+    answer = machine.facts.importable(dotted)
+    if answer:
+        event = machine.note("import", scope.module.module, node, dotted)
+        event.how, event.on_failure = "hasattr", "another way is taken"
+    return answer

@@ -55,7 +55,7 @@ def without_missing(value: Value) -> Value:
 
 def looked_up(container: dict[Any, Value], key: Value) -> Value:
     """The value of a key, MISSING when there is certainly none, a choice when that is unknown."""
-    if isinstance(key, (Unknown, Choice)) or not hashable(key):
+    if _open(key) or not hashable(key):
         held = [value for each, value in container.items() if operators.equal(each, key) is not False]
         return one_of([*held, MISSING, *([Unknown("an element")] if MANY in container else [])])
     if key in container:
@@ -64,6 +64,11 @@ def looked_up(container: dict[Any, Value], key: Value) -> Value:
         if each is not MANY and operators.equal(each, key):
             return value
     return one_of((Unknown("an element"), MISSING)) if MANY in container else MISSING
+
+
+def _open(key: Value) -> bool:
+    """Whether a key, or a part of one that is a tuple, is not known."""
+    return isinstance(key, (Unknown, Choice)) or (isinstance(key, tuple) and any(_open(item) for item in key))
 
 
 def as_dict(value: Value) -> dict[Any, Value]:

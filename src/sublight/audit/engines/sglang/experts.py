@@ -1,5 +1,6 @@
 """The experts' layer: built, its weights prepared, and called, as the engine does it with these arguments."""
 
+from sublight.audit.engines.sglang.block import MODELS, block, model_module
 from sublight.audit.engines.sglang.layers import LayerWalk, Lost
 from sublight.audit.source.values import MISSING, Class, Function, Instance, Unknown, Value
 
@@ -7,6 +8,9 @@ from sublight.audit.source.values import MISSING, Class, Function, Instance, Unk
 _SELECTORS = ("sglang.srt.layers.moe.ep_moe.layer.get_moe_impl_class",)
 _LAYERS = ("sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE", "sglang.srt.layers.moe.layer.FusedMoE")
 _INITIALISERS = ("sglang.srt.layers.moe.utils.initialize_moe_config", "sglang.srt.layers.moe.initialize_moe_config")
+# All-to-alls with which the models' own code calls a kernel past the layer: all-to-all -> the word it is written as.
+PAST_THE_LAYER = {"megamoe": "mega_moe"}
+_CAPTURED = "get_is_capture_mode"
 PREFIX = "model.layers.0.mlp.experts"
 
 
@@ -54,4 +58,19 @@ class ExpertsWalk(LayerWalk):
 
     def _forward(self, layer: Instance) -> None:
         hidden, chosen = Unknown("activations", solid=True), Unknown("the experts chosen", solid=True)
+        if self.values.get("moe_a2a_backend") in PAST_THE_LAYER:
+            found = self._block(layer)
+            if found is not None:
+                self._step(self.CALLED, self.walk.call_method(found, "forward", [hidden]))
+                return
         self._step(self.CALLED, self.walk.call_method(layer, "forward", [hidden, chosen]))
+
+    def _block(self, layer: Instance) -> Instance | None:
+        """The model's block, where its code knows the all-to-all. A step of decoding runs under a captured graph."""
+        calls = self.walk.facts.calls
+        assert isinstance(calls, dict)
+        calls[_CAPTURED] = True
+        architecture, word = self.target.architecture, PAST_THE_LAYER[str(self.values["moe_a2a_backend"])]
+        if model_module(self.walk.sources, architecture) is None:
+            raise Lost(f"the model's own code calls the experts, and no module of {MODELS} defines {architecture}")
+        return block(self.walk, architecture, word, layer)

@@ -72,6 +72,7 @@ def _machine(target: Target) -> dict[str, Any]:
         "_is_sail_available": False,
         "use_mlx": False,
         "is_in_ci": False,
+        "get_is_extend_in_batch": False,  # what is judged is a step of decoding
         "os.path.exists": True,
         "os.path.isdir": True,
         "os.path.isfile": False,

@@ -8,11 +8,12 @@ from sublight.audit.source.events import Event
 
 _PLUMBING = frozenset(("torch", "numpy", "sglang", "builtins", "typing", "super"))
 # What a call that does the multiplying is named after, and what its helpers are.
+_MEGA = re.compile(r"mega", re.IGNORECASE)
 _WHOLE = re.compile(r"moe|experts|mega", re.IGNORECASE)
 _PRODUCT = re.compile(r"gemm|_mm|mm_|grouped|matmul|marlin|mla|attention|attn|mha", re.IGNORECASE)
 _HELPER = re.compile(
     r"quant|permut|align|sort|topk|silu|gelu|shuffle|sum$|_sum|reduce|prepare|convert|interleave|swizzle|is_|has_|get_"
-    r"|workspace|available|config|_type|version|register|reorder|repack|copy|count|index|tune|create|empty"
+    r"|_dispatch(?:_|$)|_combine(?:_|$)|workspace|available|config|_type|version|register|reorder|repack|copy|count|index|tune|create|empty"
     r"|(?:Info|Tensors|Args|Params|Spec|Inputs?|Outputs?)$",
     re.IGNORECASE,
 )
@@ -38,7 +39,21 @@ def working(events: Iterable[Event]) -> list[Event]:
     A kernel that the engine compiles when it runs is called through something no reading can follow; then it is the
     innermost function of the engine's own that is named after the work.
     """
-    events = inside(list(events))
+    events = list(events)
+    held = inside(events)
+    past = [event for event in _past(events, held) if not event.certain]
+    found = _working(held)
+    return [*past, *found] if found and not any(event.certain for event in found) else found
+
+
+def _past(events: list[Event], held: list[Event]) -> list[Event]:
+    """Kernels for whole layers that are called outside the deciding function, perhaps instead of it."""
+    inner = {id(event) for event in held}
+    outside = [event for event in events if id(event) not in inner and is_foreign(event)]
+    return [event for event in outside if _MEGA.search(_bare(event)) and not _is_helper(event)]
+
+
+def _working(events: list[Event]) -> list[Event]:
     for candidates in ([event for event in events if is_foreign(event)], _own(events)):
         found = [event for event in candidates if not _is_helper(event)]
         whole = [event for event in found if _WHOLE.search(_bare(event))]

@@ -17,8 +17,6 @@ from sublight.audit.target import Target
 
 OPTIONS = frozenset(("moe_runner_backend", "moe_a2a_backend"))
 _ENUM = "sglang.srt.layers.moe.utils.MoeRunnerBackend"
-# With these the models' own code calls the experts, not the layer.
-_CALLED_BY_MODELS = ("megamoe",)
 _OTHER_A2A = ("deepep", "flashinfer")
 _WORD = re.compile(r"\w+")
 
@@ -33,6 +31,8 @@ def route(sources: Sources, name: str, target: Target) -> Route:
         return found
     if target.a2a == "none" and found.destination and name != "auto":
         return _with_other_layout(begun, name, found)
+    if target.a2a != "none" and found.why.startswith(story.REFUSED):
+        found = _with_other_mode(begun, name, found)
     return _with_advice_that_works(begun, name, found)
 
 
@@ -65,8 +65,17 @@ def _with_other_layout(begun: Launch, name: str, found: Route) -> Route:
     return found
 
 
-def _walked(begun: Launch, name: str, a2a: str) -> Route:
-    settled = begun.settle({"moe_runner_backend": name, "moe_a2a_backend": a2a})
+def _with_other_mode(begun: Launch, name: str, found: Route) -> Route:
+    """An all-to-all that has one of its two modes only is refused in both together, which is the default."""
+    other = _walked(begun, name, begun.target.a2a, deepep_mode="low_latency")
+    if other.answer is not Answer.PASS:
+        return found
+    runs = other.destination.rpartition(".")[2]
+    return msgspec.structs.replace(found, hint=f"--deepep-mode low_latency: there {runs} runs")
+
+
+def _walked(begun: Launch, name: str, a2a: str, **more: str) -> Route:
+    settled = begun.settle({"moe_runner_backend": name, "moe_a2a_backend": a2a, **more})
     if settled.reason:
         return Route(answer=Answer.NOT_KNOWN, why=f"the arguments could not be followed: {settled.reason}")
     if settled.refused is not None:
@@ -83,13 +92,13 @@ def _told(begun: Launch, name: str, asked_a2a: str, settled: Settled, way: Way) 
     a2a = settled.values.get("moe_a2a_backend")
     if not isinstance(a2a, str):
         return _open(settled)
-    if last.name == ExpertsWalk.CALLED and (a2a != asked_a2a or a2a in _CALLED_BY_MODELS):
-        why = f"all-to-all is {a2a}, with which the model's own code calls the experts; that is not followed"
-        return Route(answer=Answer.NOT_KNOWN, why=why, gates=story.gates(events))
     if last.outcome.refusal is not None:
         return story.refused(last.outcome, last.name, [e for s in way.stages[:-1] for e in s.outcome.events])
     asked = settled.values.get("moe_runner_backend", name)
-    rewritten = _rewritten(name, asked, settled)
+    rewritten = (
+        *_rewritten("moe_runner_backend", name, asked, settled),
+        *_rewritten("moe_a2a_backend", asked_a2a, a2a, settled),
+    )
     working = kernels.working(last.outcome.events)
     unset = _unset(way) if not working else None
     if unset is not None:
@@ -100,7 +109,10 @@ def _told(begun: Launch, name: str, asked_a2a: str, settled: Settled, way: Way) 
         return _nothing(name, way, rewritten)
     if not working:
         return _unseen(last.outcome.events, rewritten, story.gates(events))
-    return _judged(begun, name, asked_a2a, asked, way, working, rewritten)
+    found = _judged(begun, name, asked_a2a, asked, way, working, rewritten)
+    if a2a == asked_a2a:
+        return found
+    return msgspec.structs.replace(found, why=f"the engine sets all-to-all {asked_a2a} to {a2a}; {found.why}")
 
 
 def _open(settled: Settled) -> Route:
@@ -156,15 +168,15 @@ def _unset(way: Way) -> Event | None:
     )
 
 
-def _rewritten(name: str, asked: Value, settled: Settled) -> tuple[Proof, ...]:
-    """The lines that changed the option, where it was changed."""
+def _rewritten(option: str, name: str, asked: Value, settled: Settled) -> tuple[Proof, ...]:
+    """The lines that changed an option, where it was changed."""
     if asked == name or not isinstance(asked, str):
         return ()
     lines = [
         story.proof(event, event.module.line(event.line))
         for outcome in settled.outcomes
         for event in outcome.events
-        if event.kind in ("write", "call", "branch") and "moe_runner_backend" in event.module.line(event.line)
+        if event.kind in ("write", "call", "branch") and option in event.module.line(event.line)
         and f'"{asked}"' in event.module.line(event.line)
     ]  # fmt: skip
     return tuple(dict.fromkeys(lines))[-2:]

@@ -15,8 +15,11 @@ _CARD = re.compile(
     r"cuda_12|is_cuda\b",
     re.IGNORECASE,
 )
+# Of those, a word that asks for the vendor only, or where a tensor lies.
+_VENDOR = re.compile(r"is_cuda\b", re.IGNORECASE)
 _ADVICE = re.compile(r"(?:[Uu]se|[Ss]et|[Tt]ry|[Rr]emove|[Pp]ass|requires?)\s+[^.]*?(--?[\w-]+(?:[ =][\w'-]+)?)")
 PROOFS_AT_MOST = 12
+REFUSED = "refused"
 
 
 def proof(event: Event, text: str = "") -> Proof:
@@ -33,6 +36,8 @@ def gates(events: Iterable[Event]) -> tuple[Gate, ...]:
     for at, event in enumerate(events):
         if event.kind not in ("branch", "assert") or not _CARD.search(event.text):
             continue
+        if event.outcome is None and not _CARD.search(_VENDOR.sub("", event.text)):
+            continue  # every card of NVIDIA's has the same answer
         refused = event.outcome is True and _raises_next(events, at)
         if event.kind == "assert":
             refused = event.outcome is False
@@ -84,11 +89,11 @@ def refused(outcome: Outcome, stage: str, before: Iterable[Event] = ()) -> Route
             answer=Answer.NOT_KNOWN, why=f"the walk ends in {kind} ({said}) when {stage}, which the engine may not"
         )
     events = [*before, *outcome.events]
-    if said.startswith("None has no attribute"):
+    if kind == "AttributeError" and " has no attribute " in said:
         return _broken(outcome, at, said, stage, events)
     cause = _cause(list(outcome.events), at)
     proofs = [proof(event) for event in cause] + [proof(at)]
-    why = f"refused when {stage}: {_shortened(said) or kind}"
+    why = f"{REFUSED} when {stage}: {_shortened(said) or kind}"
     return Route(
         answer=Answer.FAIL,
         why=why,
