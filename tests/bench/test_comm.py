@@ -1,5 +1,6 @@
 """Collectives between two processes on this machine, through gloo: the same protocol as between GPUs."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,60 @@ def test_nothing_to_send(tmp_path: Path) -> None:
         bench_comm(model, Workload(layout=Layout(tp=2)), processes=1, device="cpu")
 
 
-def test_processes_that_do_not_end(tmp_path: Path) -> None:
+def test_processes_that_say_nothing(tmp_path: Path) -> None:
     model = read_model(str(write_tiny(tmp_path)))
-    with pytest.raises(BenchError, match=r"did not end within 0\.05 s"):
+    with pytest.raises(BenchError, match=r"no answer within 0\.05 s") as caught:
         bench_comm(model, Workload(layout=Layout(tp=2)), processes=2, device="cpu", limit_s=0.05)
+    assert caught.value.asked == "collectives between 2 processes"
+
+
+# A worker in which the all-reduce has two more ways: one never returns on one rank, one takes its process down.
+_WORKER = """
+import os, sys, time
+from sublight.bench.comm import ways, worker
+from sublight.bench.leave import leave_with_parent
+
+def hangs(payload, device, seed):
+    open(f"{PLACE}/{os.getpid()}", "w").close()
+    if int(os.environ["RANK"]) == 1:
+        time.sleep(3600)
+    return ways._all_reduce(payload, device, seed)
+
+def dies(payload, device, seed):
+    if int(os.environ["RANK"]) == 0:
+        raise RuntimeError("an unhandled system error")
+    time.sleep(3600)
+
+ways.WAYS["all-reduce"] = {"hangs": hangs, "dies": dies, **ways.WAYS["all-reduce"]}
+if __name__ == "__main__":
+    leave_with_parent()
+    worker.main(*sys.argv[1:])
+"""
+
+
+def test_a_way_that_hangs_and_one_that_dies_are_named_and_the_others_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "pids"
+    place.mkdir()
+    (tmp_path / "bad_worker.py").write_text(_WORKER.replace("{PLACE}", str(place)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("sublight.bench.comm.run._MODULE", "bad_worker")
+    told: list[str] = []
+    model = read_model(str(write_tiny(tmp_path)))
+    found = bench_comm(
+        model, Workload(layout=Layout(tp=2)), processes=2, device="cpu", limit_s=25.0, progress=told.append
+    )
+    reduce, gather = found.messages
+    reasons = {way.name: way.reason for way in reduce.ways}
+    assert reasons["hangs"] == "no answer within 25 s"
+    assert "RuntimeError: an unhandled system error" in reasons["dies"]
+    assert reduce.best is not None and reduce.best.name == "gloo"
+    assert gather.best is not None and gather.best.name == "gloo"
+    assert told[:3] == [f"all-reduce of 512 B by {name}" for name in ("hangs", "dies", "gloo")]
+    # Both ranks of the run that hung are gone, the one that waited as well.
+    pids = [int(p.name) for p in place.iterdir()]
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

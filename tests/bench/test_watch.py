@@ -54,7 +54,7 @@ def test_a_process_that_leaves_with_an_error(tmp_path: Path, monkeypatch: pytest
 
 def test_the_measuring_process_ends_with_the_one_that_started_it() -> None:
     """Its input is closed before it has imported anything large."""
-    argv = [sys.executable, "-c", "import sublight.bench.worker as w, time; w.leave_with_parent(); time.sleep(3600)"]
+    argv = [sys.executable, "-c", "import sublight.bench.leave as w, time; w.leave_with_parent(); time.sleep(3600)"]
     assert subprocess.run(argv, stdin=subprocess.DEVNULL, timeout=60, check=False).returncode == 1
 
 

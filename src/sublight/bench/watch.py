@@ -1,15 +1,22 @@
 """A process that is watched: it says what it is about to do, and if it then falls silent, that is what hangs."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 _POLL_S = 0.05
 _ERROR_LINES = 5
+# "ValueError: what is wrong", as a traceback ends, with or without the rank before it.
+_ERROR = re.compile(r"(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception)\b.*)")
+# How long processes have to leave once their input is closed, before they are ended by a signal.
+_LEAVE_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -19,7 +26,7 @@ class Ended:
     Attributes:
         hung: it said nothing for the time allowed, and was ended.
         code: what it left with; below zero is the signal that ended it.
-        error: the last lines of its standard error.
+        error: the last lines of its standard error; of several processes, the first line that names an error.
     """
 
     hung: bool
@@ -35,29 +42,46 @@ class Ended:
         return f"its process left with {self.code}" + (f": {self.error}" if self.error else "")
 
 
-def watch(module: str, job: bytes, limit_s: float, heard: Callable[[bytes], None]) -> Ended:
+def watch(
+    module: str, job: bytes, limit_s: float, heard: Callable[[bytes], None], launcher: Sequence[str] = ()
+) -> Ended:
     """Run `python -m module JOB LINES` and hand on every line it writes.
 
     Args:
         limit_s: how long it may be silent.
+        launcher: words between python and "-m module", such as torchrun's, which starts several processes. Each of them
+            has to leave when its standard input ends (`leave_with_parent`): a launcher that is killed leaves them
+            behind.
     """
     with tempfile.TemporaryDirectory(prefix="sublight-bench-") as folder:
         job_file, lines_file, errors = (Path(folder) / name for name in ("job.json", "lines.jsonl", "errors"))
         job_file.write_bytes(job)
         lines_file.touch()
-        argv = [sys.executable, "-m", module, str(job_file), str(lines_file)]
+        argv = [sys.executable, *launcher, "-m", module, str(job_file), str(lines_file)]
         with errors.open("wb") as stream, lines_file.open("rb") as lines:
             # Nothing is written to its input; it ends when we do, by whatever hand.
-            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=stream, stderr=stream)  # noqa: S603
+            process = subprocess.Popen(  # noqa: S603
+                argv, stdin=subprocess.PIPE, stdout=stream, stderr=stream, start_new_session=bool(launcher)
+            )
             try:
                 hung = _listen(process, _lines(lines), limit_s, heard)
             finally:
-                if process.poll() is None:
-                    process.kill()
-                code = process.wait()
-                if process.stdin is not None:
-                    process.stdin.close()
-        return Ended(hung, code, _last_lines(errors))
+                code = _end(process, bool(launcher))
+        return Ended(hung, code, _first_error(errors) if launcher else _last_lines(errors))
+
+
+def _end(process: "subprocess.Popen[bytes]", several: bool) -> int:
+    """Ended for certain, and what it left with."""
+    if not several and process.poll() is None:
+        process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
+    if several:
+        try:
+            return process.wait(_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the launcher's session; the others' input has ended
+    return process.wait()
 
 
 def _lines(stream: "object") -> Iterator[bytes]:
@@ -91,3 +115,10 @@ def _last_lines(path: Path) -> str:
     text = path.read_bytes()[-4000:].decode("utf-8", "replace").strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " / ".join(lines[-_ERROR_LINES:])[-400:]
+
+
+def _first_error(path: Path) -> str:
+    """The first line that names an error, or the last one: a launcher ends with a summary that names none."""
+    lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
+    named = [found[1] for found in map(_ERROR.match, lines) if found and "ChildFailedError" not in found[1]]
+    return (named or lines or [""])[0 if named else -1][-400:]

@@ -6,14 +6,13 @@ It is a process of its own because a kernel can hang, or take its process down; 
 one it was.
 """
 
-import os
 import sys
-import threading
 from pathlib import Path
 
 import msgspec
 
 from sublight.bench.kernels.job import Failed, Job, Said
+from sublight.bench.leave import leave_with_parent
 from sublight.errors import SublightError
 
 
@@ -32,16 +31,6 @@ def main(job_file: str, lines_file: str) -> None:
             say(Failed("measuring kernels", str(error), "pip install 'sublight[kernels]', which brings torch"))
         except SublightError as error:
             say(Failed(error.asked, error.found, error.hint))
-
-
-def leave_with_parent() -> None:
-    """End when standard input does: whoever started this holds its other end, and nobody else waits for the GPU."""
-
-    def wait() -> None:
-        sys.stdin.buffer.read()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 if __name__ == "__main__":

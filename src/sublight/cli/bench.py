@@ -158,7 +158,7 @@ def ops(
 @_layout_options
 @click.option("--processes", type=int, metavar="N", help="Ranks to start, one a GPU [default: --tp].")
 @click.option("--batch", default="1", metavar="N", help="Sequences decoded together [default: 1].")
-@click.option("--time-limit", type=float, default=300.0, metavar="S", help="Of the whole run.")
+@click.option("--time-limit", type=float, default=120.0, metavar="S", help="Silence after which a way hangs.")
 @output_options
 def comm(
     model: str,
@@ -184,8 +184,16 @@ def comm(
     workload = _workload(tp, ep, 1, batch, "1024", "bf16")
     asked = read_model(model)
     require_torch("timing collectives", device)
+    if not 0 < time_limit <= 86400:
+        raise UsageError("--time-limit", f"{time_limit:g} s", "seconds above zero")
     found = bench_comm(
-        asked, workload, processes=tp if processes is None else processes, device=device, seed=seed, limit_s=time_limit
+        asked,
+        workload,
+        processes=tp if processes is None else processes,
+        device=device,
+        seed=seed,
+        limit_s=time_limit,
+        progress=_progress(),
     )
     emit(found, options)
 

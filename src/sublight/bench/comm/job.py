@@ -1,8 +1,8 @@
-"""What the processes are told, and what the first of them says back. No torch."""
+"""What the processes are told, and what the first of them says back, a line each. No torch."""
 
 import msgspec
 
-from sublight.bench.record.comm import Message
+from sublight.bench.record.comm import Way
 from sublight.bench.record.measurement import Environment
 
 
@@ -15,26 +15,51 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Work of all processes.
+
+    Attributes:
+        sends: what to time, in every way there is.
+        skip: (place in `sends`, way) that is not to be tried: it was timed before, or it is what hangs.
+    """
+
     sends: tuple[Send, ...]
     device: str
     seed: int
     rounds: int
+    skip: tuple[tuple[int, str], ...] = ()
 
 
-class CommDone(msgspec.Struct, frozen=True, kw_only=True):
+class Machine(msgspec.Struct, frozen=True, tag="machine"):
     environment: Environment
     topology: str
-    messages: tuple[Message, ...]
 
 
-class CommFailed(msgspec.Struct, frozen=True, kw_only=True):
+class Began(msgspec.Struct, frozen=True, tag="began"):
+    """What is tried now: if nothing follows in time, this is what hangs. `name` is the way's in the record."""
+
+    send: int
+    way: str
+    name: str
+
+
+class Tried(msgspec.Struct, frozen=True, tag="tried"):
+    """One way of one send; `way` is what `skip` calls it."""
+
+    send: int
+    way: str
+    found: Way
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The processes cannot go on: one of our errors."""
+
     asked: str
     found: str
     hint: str
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One of both."""
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    pass
 
-    done: CommDone | None = None
-    failed: CommFailed | None = None
+
+Said = Machine | Began | Tried | Failed | Done

@@ -1,21 +1,18 @@
-"""From a step's messages to their times: torchrun starts the processes, the first of them answers. No torch here."""
+"""From a step's messages to their times: torchrun starts the processes, which are watched. No torch here."""
 
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 
-from sublight.bench.comm.job import Answer, CommJob, Send
-from sublight.bench.record.comm import CommBench
+from sublight.bench.comm.job import Began, CommJob, Done, Failed, Machine, Said, Send, Tried
+from sublight.bench.record.comm import CommBench, Message, Way
+from sublight.bench.watch import Ended, watch
 from sublight.errors import BenchError, UsageError
 from sublight.facts.model import Model
 from sublight.facts.workload import Workload, check_fit
 from sublight.limits.collectives import step_collectives
 
+_MODULE = "sublight.bench.comm.worker"
 _LOGIT_BYTES = 4
 _ROUNDS = 21
 _REHEARSED_ROUNDS = 7
@@ -23,16 +20,24 @@ _MOST_PROCESSES = 64
 
 
 def bench_comm(
-    model: Model, workload: Workload, *, processes: int, device: str = "cuda", seed: int = 0, limit_s: float = 300.0
+    model: Model,
+    workload: Workload,
+    *,
+    processes: int,
+    device: str = "cuda",
+    seed: int = 0,
+    limit_s: float = 120.0,
+    progress: Callable[[str], None] | None = None,
 ) -> CommBench:
     """Time the collectives of one decode step.
 
     Args:
         processes: ranks to start. Payloads are those of the workload's layout, whatever their number.
-        limit_s: of the whole run.
+        limit_s: how long the processes may be silent. A way that hangs is ended and named; the others go on.
+        progress: told what is tried.
 
     Raises:
-        BenchError: too few GPUs, or processes that failed or did not end.
+        BenchError: too few GPUs, or processes that ended or hung before they tried anything.
         UsageError: a step that sends nothing, or a number of processes that is none.
     """
     check_fit(model, workload)
@@ -44,19 +49,23 @@ def bench_comm(
         raise UsageError(f"collectives of {model.name} as {workload.layout}", "one GPU sends nothing", "--tp 8")
     rounds = _ROUNDS if device == "cuda" else _REHEARSED_ROUNDS
     job = CommJob(sends=tuple(sends), device=device, seed=seed, rounds=rounds)
-    answer = _run(job, processes, limit_s)
-    if answer.failed is not None:
-        raise BenchError(answer.failed.asked, answer.failed.found, answer.failed.hint)
-    assert answer.done is not None
+    listener = _Listener(job, processes, limit_s, progress or (lambda _: None))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nnodes=1", f"--nproc-per-node={processes}"]
+    while not listener.done:
+        ended = watch(_MODULE, msgspec.json.encode(listener.job), limit_s, listener.hear, launcher)
+        if not listener.done:
+            listener.lost(ended)
+    machine = listener.machine
+    assert machine is not None
     return CommBench(
-        environment=answer.done.environment,
+        environment=machine.environment,
         seed=seed,
         model=model.name,
         layout=str(workload.layout),
         processes=processes,
         tokens=workload.tokens,
-        topology=answer.done.topology,
-        messages=answer.done.messages,
+        topology=machine.topology,
+        messages=listener.messages(),
     )
 
 
@@ -73,50 +82,73 @@ def step_sends(model: Model, workload: Workload) -> list[Send]:
     return [Send(operation=o, payload_bytes=p, rows=rows) for (o, p), rows in found.items()]
 
 
-def _run(job: CommJob, processes: int, limit_s: float) -> Answer:
-    with tempfile.TemporaryDirectory(prefix="sublight-bench-") as folder:
-        job_file, answer_file, errors = (Path(folder) / name for name in ("job.json", "answer.json", "errors"))
-        job_file.write_bytes(msgspec.json.encode(job))
-        argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1"]
-        argv += [f"--nproc-per-node={processes}", "-m", "sublight.bench.comm.worker", str(job_file), str(answer_file)]
-        environment = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-        with errors.open("wb") as stream:
-            process = subprocess.Popen(  # noqa: S603
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                env=environment,
-                start_new_session=True,
+class _Listener:
+    """What the processes said so far, and what is left to try if they have to be started again."""
+
+    def __init__(self, job: CommJob, processes: int, limit_s: float, progress: Callable[[str], None]) -> None:
+        self.job = job
+        self.asked = f"collectives between {processes} processes"
+        self.limit_s = limit_s
+        self.progress = progress
+        self.machine: Machine | None = None
+        self.tried: dict[int, list[Way]] = {}
+        self.now: Began | None = None
+        self.done = False
+        self.untried = "nothing here times it"
+
+    def hear(self, line: bytes) -> None:
+        said = msgspec.json.decode(line, type=Said)
+        match said:
+            case Machine():
+                self.machine = self.machine or said
+            case Began():
+                self.now = said
+                self.progress(f"{self._send(said)} by {said.name}")
+            case Tried():
+                self._keep(said.send, said.way, said.found)
+            case Failed():
+                raise BenchError(said.asked, said.found, said.hint)
+            case Done():
+                self.done = True
+
+    def lost(self, ended: Ended) -> None:
+        """The processes are gone before their work was done: what they were at is out, and the rest is left to try.
+
+        Processes that cannot be started again after that leave the rest untried, and what was timed stays.
+
+        Raises:
+            BenchError: they were at nothing yet.
+        """
+        hint = "a longer --time-limit, NCCL_DEBUG=INFO to see what waits, or --device cpu"
+        reason = f"no answer within {self.limit_s:g} s" if ended.hung else ended.reason
+        if self.now is None and not self.tried:
+            raise BenchError(self.asked, reason, hint)
+        if self.now is None:
+            self.untried, self.done = f"not tried, the processes could not be started again: {reason}", True
+            return
+        self._keep(self.now.send, self.now.way, Way(name=self.now.name, reason=reason))
+
+    def messages(self) -> tuple[Message, ...]:
+        """Raises BenchError where nothing has a time."""
+        if not any(way.measurement is not None for ways in self.tried.values() for way in ways):
+            reasons = dict.fromkeys(f"{way.name}: {way.reason}" for ways in self.tried.values() for way in ways)
+            raise BenchError(self.asked, "; ".join(reasons) or "there is no way to try", "NCCL_DEBUG=INFO")
+        none = [Way(name="none", reason=self.untried)]
+        return tuple(
+            Message(
+                operation=send.operation,
+                payload_bytes=send.payload_bytes,
+                rows=send.rows,
+                ways=tuple(self.tried.get(number, none)),
             )
-            try:
-                process.wait(limit_s)
-            except subprocess.TimeoutExpired:
-                raise BenchError(
-                    f"collectives between {processes} processes",
-                    f"they did not end within {limit_s:g} s",
-                    "a longer --time-limit, or NCCL_DEBUG=INFO to see what waits",
-                ) from None
-            finally:
-                _end(process)
-        if answer_file.exists():
-            return msgspec.json.decode(answer_file.read_bytes(), type=Answer)
-        raise BenchError(
-            f"collectives between {processes} processes",
-            _why(errors),
-            "the same under NCCL_DEBUG=INFO, or --device cpu",
+            for number, send in enumerate(self.job.sends)
         )
 
+    def _send(self, began: Began) -> str:
+        send = self.job.sends[began.send]
+        return f"{send.operation} of {send.payload_bytes:,} B"
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """torchrun and what it started: they are a session of their own."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _why(errors: Path) -> str:
-    """The first line that names an error, or the last one."""
-    lines = [line.strip() for line in errors.read_text("utf-8", "replace").splitlines() if line.strip()]
-    named = [line for line in lines if "Error" in line and "ChildFailedError" not in line]
-    return (named or lines or ["they left without an answer"])[0 if named else -1][-400:]
+    def _keep(self, send: int, way: str, found: Way) -> None:
+        self.tried.setdefault(send, []).append(found)
+        self.job = msgspec.structs.replace(self.job, skip=(*self.job.skip, (send, way)))
+        self.now = None

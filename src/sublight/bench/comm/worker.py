@@ -1,4 +1,4 @@
-"""One rank of a run under torchrun: python -m torch.distributed.run ... -m sublight.bench.comm.worker JOB ANSWER
+"""One rank of a run under torchrun: python -m torch.distributed.run ... -m sublight.bench.comm.worker JOB LINES
 
 All ranks make the same calls in the same order: numbers of repeats are the first rank's, and a round's time is the
 slowest rank's.
@@ -14,29 +14,34 @@ import torch
 import torch.distributed as dist
 
 from sublight.bench.clocks import Timed, ready
-from sublight.bench.comm.job import Answer, CommDone, CommFailed, CommJob, Send
+from sublight.bench.comm.job import Began, CommJob, Done, Failed, Machine, Said, Send, Tried
 from sublight.bench.comm.ways import WAYS, Unavailable, Ways
 from sublight.bench.environment import require_cuda, seen
+from sublight.bench.leave import leave_with_parent
 from sublight.bench.protocol import StoppingRule, interleave
-from sublight.bench.record.comm import Message, Way
+from sublight.bench.record.comm import Way
 from sublight.bench.record.measurement import Agreed, Environment, Measurement, clock_for
 from sublight.errors import BenchError, SublightError
-from sublight.files import write_atomically
 
 
-def main(job_file: str, answer_file: str) -> None:
+def main(job_file: str, lines_file: str) -> None:
     job = msgspec.json.decode(Path(job_file).read_bytes(), type=CommJob)
-    try:
-        answer = Answer(done=_work(job))
-    except SublightError as error:
-        answer = Answer(failed=CommFailed(asked=error.asked, found=error.found, hint=error.hint))
-    if int(os.environ["RANK"]) == 0:
-        write_atomically(Path(answer_file), msgspec.json.encode(answer))
+    first = int(os.environ["RANK"]) == 0
+    with Path(lines_file).open("ab", buffering=0) as lines:
+
+        def say(said: Said) -> None:
+            if first:
+                lines.write(msgspec.json.encode(said) + b"\n")
+
+        try:
+            _work(job, say)
+        except SublightError as error:
+            say(Failed(error.asked, error.found, error.hint))
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def _work(job: CommJob) -> CommDone:
+def _work(job: CommJob, say: Callable[[Said], None]) -> None:
     local, count = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device("cpu")
     if job.device == "cuda":
@@ -56,22 +61,20 @@ def _work(job: CommJob) -> CommDone:
     if job.device == "cuda":
         version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
         environment = msgspec.structs.replace(environment, nccl=".".join(map(str, version)))
-    messages = tuple(_message(job, send, device, environment) for send in job.sends)
-    return CommDone(environment=environment, topology=_topology(job.device, count), messages=messages)
-
-
-def _message(job: CommJob, send: Send, device: torch.device, environment: Environment) -> Message:
-    ways = []
-    for name, maker in WAYS.get(send.operation, {}).items():
-        try:
-            made = maker(send.payload_bytes, device, job.seed)
-        except Unavailable as reason:
-            ways.append(Way(name=_named(name, device), reason=str(reason)))
-            continue
-        ways.append(_way(job, send, _named(name, device), made, device, environment))
-    if not ways:
-        ways.append(Way(name="none", reason=f"nothing here times a {send.operation}"))
-    return Message(operation=send.operation, payload_bytes=send.payload_bytes, rows=send.rows, ways=tuple(ways))
+    say(Machine(environment, _topology(job.device, count)))
+    for number, send in enumerate(job.sends):
+        for way, maker in WAYS.get(send.operation, {}).items():
+            if (number, way) in job.skip:
+                continue
+            name = _named(way, device)
+            say(Began(number, way, name))
+            try:
+                made = maker(send.payload_bytes, device, job.seed)
+            except Unavailable as reason:
+                say(Tried(number, way, Way(name=name, reason=str(reason))))
+                continue
+            say(Tried(number, way, _way(job, send, name, made, device, environment)))
+    say(Done())
 
 
 def _named(name: str, device: torch.device) -> str:
@@ -140,4 +143,5 @@ def _topology(device: str, count: int) -> str:
 
 
 if __name__ == "__main__":
+    leave_with_parent()
     main(*sys.argv[1:])
