@@ -1,13 +1,21 @@
 """The rows of a step as launches: shapes of one rank, counted as the limit counts them, and run on a CPU."""
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from sublight.bench.ceilings import measure_ceilings
+from sublight.bench.environment import seen
+from sublight.bench.ops import products
 from sublight.bench.ops.plan import Launch, step_launches
 from sublight.bench.ops.products import Missing, Product, make
 from sublight.bench.ops.run import bench_ops
+from sublight.bench.ops.work import _Bench
+from sublight.bench.protocol import StoppingRule
+from sublight.errors import BenchError
 from sublight.facts.model import read_model
 from sublight.facts.workload import Layout, Workload
 from sublight.limits.ops import step_ops
@@ -144,11 +152,7 @@ def test_what_nothing_runs_says_why(launch: Launch, reason: str) -> None:
 
 def test_a_rehearsal_of_a_step(tmp_path: Path) -> None:
     model = read_model(str(write_tiny(tmp_path)))
-    threads = torch.get_num_threads()
-    try:
-        found = bench_ops(model, Workload(batch=2), device="cpu", budget_s=0.01)
-    finally:
-        torch.set_num_threads(threads)
+    found = bench_ops(model, Workload(batch=2), device="cpu", budget_s=0.01)
     assert found.is_rehearsal
     rows = {row.id: row for row in found.rows}
     assert rows["moe.experts"].step_s is None
@@ -159,3 +163,78 @@ def test_a_rehearsal_of_a_step(tmp_path: Path) -> None:
     assert rows["attn.qkv"].step_s == pytest.approx(2 * qkv.measurement.seconds)
     assert qkv.measurement.agreed.where == "[2, 256] x [512, 256] BF16"
     assert (found.tokens, found.context, found.kv_dtype) == (2, 1024, "bf16")
+
+
+# A worker in which one product never returns and another takes its process down.
+_WORKER = """
+import os, signal, sys, time
+from sublight.bench.leave import leave_with_parent
+from sublight.bench.ops import products, worker
+
+def hangs(made):
+    time.sleep(3600)
+
+def dies(made):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+products._MAKERS |= {"attention": (hangs,), "argmax": (dies,)}
+if __name__ == "__main__":
+    leave_with_parent()
+    worker.main(*sys.argv[1:])
+"""
+
+
+def test_a_launch_that_hangs_and_one_that_dies_are_named_and_the_others_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad_ops_worker.py").write_text(_WORKER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("sublight.bench.ops.run._MODULE", "bad_ops_worker")
+    told: list[str] = []
+    model = read_model(str(write_tiny(tmp_path)))
+    found = bench_ops(model, Workload(), device="cpu", budget_s=0.01, limit_s=25.0, progress=told.append)
+    rows = {row.id: row for row in found.rows}
+    assert rows["attn.core"].reason == "no answer within 25 s"
+    assert rows["sampling"].reason == "its process was ended by signal 9"
+    assert {id_ for id_, row in rows.items() if row.step_s is not None} == {
+        "embedding",
+        "norms",
+        "attn.qkv",
+        "attn.o",
+        "moe.router",
+        "head",
+    }
+    assert told.count("ceilings of memory") == 2  # started again once: the last launch is the one that dies
+    assert told[1].startswith("embedding: 1 rows of")
+
+
+def test_a_process_that_says_nothing(tmp_path: Path) -> None:
+    model = read_model(str(write_tiny(tmp_path)))
+    with pytest.raises(BenchError, match=r"no answer within 0\.05 s"):
+        bench_ops(model, Workload(), device="cpu", limit_s=0.05)
+
+
+def test_the_fastest_library_that_agrees_is_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that agree the faster one; one that is wrong is as if it were not there."""
+    launch = Launch(product="norm", what="a norm", columns=64, bytes=1e3, cold_bytes=1e3)
+    honest = make(launch, 4, CPU, 0)
+
+    def slow(made: object) -> Product:
+        def run(i: int) -> None:
+            time.sleep(2e-3)
+            honest.run(i)
+
+        return replace(honest, library="slow", run=run)
+
+    def wrong(made: object) -> Product:
+        return replace(honest, library="wrong", run=lambda i: honest.out(i).zero_())
+
+    job = StoppingRule(budget_s=0.01)
+    bench = _Bench(CPU, seen("cpu"), measure_ceilings(CPU, None), 0, "wall clock", job)
+    for libraries, library in (((slow, products._norm), honest.library), ((wrong, slow), "slow")):
+        monkeypatch.setitem(products._MAKERS, "norm", libraries)
+        timed = bench.timed(3, launch)
+        assert (timed.launch, timed.library, timed.reason) == (3, library, "")
+        assert timed.measurement is not None
+    monkeypatch.setitem(products._MAKERS, "norm", (wrong,))
+    assert "output all zero" in bench.timed(3, launch).reason

@@ -119,6 +119,7 @@ def kernels(
 @click.option("--context", default="1024", metavar="N", help="Tokens each attends to [default: 1024].")
 @click.option("--kv-dtype", default="bf16", metavar="NAME", help="Format of the KV cache.")
 @_eager_option
+@click.option("--time-limit", type=float, default=120.0, metavar="S", help="Silence after which a launch hangs.")
 @output_options
 def ops(
     model: str,
@@ -131,6 +132,7 @@ def ops(
     context: str,
     kv_dtype: str,
     eager: bool,
+    time_limit: float,
     **options: Any,
 ) -> None:
     """Every other row of a decode step of MODEL on one rank, by the library that an engine would call.
@@ -139,18 +141,17 @@ def ops(
     sublight bench ops glm-5-nvfp4 --tp 8 --save ops.json
     sublight gap glm-5-nvfp4 --gpus 8xh200 --trace rank0.json.gz --bench ops.json
     """
-    import gc
-
+    from sublight.bench.ops.run import bench_ops
     from sublight.bench.torchless import require_torch
     from sublight.facts.model import read_model
 
+    if not 0 < time_limit <= 86400:
+        raise UsageError("--time-limit", f"{time_limit:g} s", "seconds above zero")
     workload = _workload(tp, ep, dp, batch, context, kv_dtype)
     asked = read_model(model)
     require_torch("timing the rows of a step", device)
-    gc.enable()  # weights of one row have to be gone before the next one's are made
-    from sublight.bench.ops.run import bench_ops
-
-    emit(bench_ops(asked, workload, device=device, seed=seed, eager=eager, progress=_progress()), options)
+    found = bench_ops(asked, workload, device=device, seed=seed, eager=eager, limit_s=time_limit, progress=_progress())
+    emit(found, options)
 
 
 @command.command("comm", context_settings=_HELP)

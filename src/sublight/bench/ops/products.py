@@ -3,7 +3,7 @@
 Every product comes with weights that take turns, and writes into an output that is given to it, where torch lets it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -18,6 +18,7 @@ from sublight.kernels.reference import exact_products
 # cuBLAS may add the parts of a split sum in bf16, as torch lets it by default and engines do.
 _ROUNDED = 3e-3
 _PRODUCT = 6e-3
+_NORM_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +46,14 @@ class Missing(Exception):  # noqa: N818 - no error: an answer about a launch
     """Nothing here runs a launch; the text says why."""
 
 
-def make(launch: Launch, sets: int, device: torch.device, seed: int) -> Product:
-    """A launch with its weights. Raises Missing."""
-    maker = _MAKERS.get(launch.product)
-    if maker is None:
-        raise Missing(launch.reason or f"nothing runs {launch.product}")
+def makers(launch: Launch) -> "Sequence[Maker]":
+    """The libraries that can be tried for a launch, at least one."""
+    return _MAKERS.get(launch.product, (_nothing,))
+
+
+def make(launch: Launch, sets: int, device: torch.device, seed: int, maker: "Maker | None" = None) -> Product:
+    """A launch with its weights, by the first library unless one is given. Raises Missing."""
+    maker = maker or makers(launch)[0]
     return maker(_Made(launch, sets, device, torch.Generator(device=device).manual_seed(seed)))
 
 
@@ -73,6 +77,7 @@ class _Made:
         return torch.empty(min(self.sets, RING), *shape, dtype=dtype, device=self.device)
 
 
+Maker = Callable[[_Made], Product]
 RING = 8
 """Outputs that take turns."""
 
@@ -219,19 +224,38 @@ def _batched(made: _Made) -> Product:
 
 
 def _norm(made: _Made) -> Product:
+    """By torch's own kernel."""
+    size = (made.launch.columns,)
+    return _norm_by(made, lambda x, w: functional.rms_norm(x, size, w, _NORM_EPSILON), "torch's rms_norm")
+
+
+def _compiled_norm(made: _Made) -> Product:
+    """By the kernel that torch.compile makes of the same words, as vLLM runs its norms."""
+    if made.device.type != "cuda":
+        raise Missing("compiled norms are timed on GPUs")
+    return _norm_by(made, torch.compile(_rms_norm, dynamic=False), "torch.compile'd rms_norm")
+
+
+def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    values = x.float()
+    scaled = values * torch.rsqrt(values.square().mean(-1, keepdim=True) + _NORM_EPSILON)
+    return scaled.to(x.dtype) * weight
+
+
+def _norm_by(made: _Made, norm: Callable[[Tensor, Tensor], Tensor], title: str) -> Product:
     launch = made.launch
     x = made.values(launch.tokens, launch.columns)
     weights = made.weights(launch.columns, size=1.0)
     results = list(torch.empty(min(made.sets, RING), *x.shape, dtype=x.dtype, device=made.device))
 
     def run(i: int) -> None:
-        results[i % len(results)] = functional.rms_norm(x, (launch.columns,), weights[i], 1e-6)
+        results[i % len(results)] = norm(x, weights[i])
 
     return Product(
-        library="torch's rms_norm, without the residual that engines add in the same kernel",
+        library=f"{title}, without the residual that engines add in the same kernel",
         run=run,
         out=lambda i: results[i % len(results)],
-        expected=lambda i: functional.rms_norm(x.float(), (launch.columns,), weights[i].float(), 1e-6),
+        expected=lambda i: functional.rms_norm(x.float(), (launch.columns,), weights[i].float(), _NORM_EPSILON),
         sets=made.sets,
         tolerance=_ROUNDED,
     )
@@ -295,6 +319,10 @@ def _attention(made: _Made) -> Product:
     )
 
 
+def _nothing(made: _Made) -> Product:
+    raise Missing(made.launch.reason or f"nothing runs {made.launch.product}")
+
+
 def _exact(x: Tensor, weight: Tensor) -> Tensor:
     with exact_products():
         return x.float() @ weight.float().T
@@ -310,12 +338,13 @@ def _blas(device: torch.device) -> str:
     return "cuBLAS" if device.type == "cuda" else "CPU"
 
 
-_MAKERS: dict[str, Callable[[_Made], Product]] = {
-    "linear": _linear,
-    "mlp": _mlp,
-    "batched": _batched,
-    "norm": _norm,
-    "embedding": _embedding,
-    "argmax": _argmax,
-    "attention": _attention,
+_MAKERS: dict[str, tuple[Maker, ...]] = {
+    "linear": (_linear,),
+    "mlp": (_mlp,),
+    "batched": (_batched,),
+    "norm": (_norm, _compiled_norm),
+    "embedding": (_embedding,),
+    "argmax": (_argmax,),
+    "attention": (_attention,),
 }
+"""Product -> libraries; the fastest that agrees stands in the record."""
