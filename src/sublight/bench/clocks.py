@@ -8,6 +8,7 @@
 """
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -72,12 +73,15 @@ def capture(calls: Sequence[Call]) -> Call:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
+        with warnings.catch_warnings(record=True) as said, torch.cuda.graph(graph):
+            warnings.simplefilter("always")
             for call in calls:
                 call()
     except RuntimeError as error:
         torch.cuda.synchronize()
         raise BenchError("capturing into a CUDA graph", str(error).splitlines()[0], "eager mode") from None
+    if any("graph is empty" in str(warning.message).lower() for warning in said):
+        raise BenchError("capturing into a CUDA graph", "nothing was launched on the stream", "eager mode")
     return graph.replay
 
 

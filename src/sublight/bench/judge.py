@@ -121,8 +121,9 @@ class _Bench:
         self.out.fill_(torch.nan)
         repeat()
         result = self.out.clone()
-        _wait(self.out.device)
+        # Poisoned in the order of the stream, before anybody waits: what comes later from elsewhere is seen below.
         self.out.fill_(torch.nan)
+        _wait(self.out.device)
         agreement = compare(result, self.oracle.expected[place], self.tolerance)
         if not agreement.agrees:
             return 0.0, agreement.reason + self._why(repeat, place)

@@ -37,9 +37,8 @@ class Ended:
     def reason(self) -> str:
         if self.hung:
             return "no answer"
-        if self.code < 0:
-            return f"its process was ended by signal {-self.code}"
-        return f"its process left with {self.code}" + (f": {self.error}" if self.error else "")
+        how = f"was ended by signal {-self.code}" if self.code < 0 else f"left with {self.code}"
+        return f"its process {how}" + (f": {self.error}" if self.error else "")
 
 
 def watch(

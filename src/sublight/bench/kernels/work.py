@@ -54,6 +54,7 @@ class _Bench:
 def work(job: Job, say: Callable[[Said], None]) -> None:
     """Do a job, saying what comes out as it comes. Raises SublightError where the machine or the job is at fault."""
     device = torch.device(job.device)
+    torch.set_grad_enabled(False)  # as engines run: some dispatch their calls differently otherwise
     if device.type == "cpu":
         torch.set_num_threads(1)  # a rehearsal is no race, and others work on this machine
     say(Began("", 0, "asking the machine"))
@@ -110,6 +111,7 @@ def _prepare(bench: _Bench, name: str) -> None:
         bench.say(Refused(name, f"{error.asked}: {error.found}"))
     except torch.cuda.OutOfMemoryError:
         bench.say(Refused(name, "the GPU's memory does not hold its weights beside the others'"))
+    _require_working_gpu(bench)
 
 
 def _refusal(bench: _Bench, candidate: Candidate, tokens: int) -> str:
@@ -136,10 +138,17 @@ def _judged(bench: _Bench, name: str, oracle: Oracle, problem: MoeProblem) -> Ve
     verdict = judge(
         bench.layers[name], oracle, tolerance_of(bench.candidates[name], problem), bench.modes, str(problem)
     )
+    _require_working_gpu(bench)
     if "changed the weights" in verdict.reason:
         # The others are to be judged by the weights that they were prepared from.
         _restore(bench)
     return verdict
+
+
+def _require_working_gpu(bench: _Bench) -> None:
+    """After a fault of one kernel the GPU answers nobody in this process: it has to end, and its candidate is named."""
+    if bench.device.type == "cuda":
+        torch.cuda.synchronize(bench.device)
 
 
 def tolerance_of(candidate: Candidate, problem: MoeProblem) -> float:
@@ -190,10 +199,10 @@ def _measure(bench: _Bench, tokens: int) -> None:
             reason = _ready(bench, name, inputs, oracle, problem, timed)
         if reason:
             results[name] = Result(name=name, kind=candidate.kind, bytes=sizes[name], reason=reason)
-    bench.say(Began("", tokens, "timing"))
     rule = StoppingRule(budget_s=bench.job.budget_s)
     calls = {name: t.calls * t.repeats for name, t in timed.items()}
-    for name, timing in interleave({n: t.round for n, t in timed.items()}, calls, rule).items():
+    rounds = {name: _said_before(bench, Began(name, tokens, "timing it"), t.round) for name, t in timed.items()}
+    for name, timing in interleave(rounds, calls, rule).items():
         agreed = verdicts[name].agreed
         assert agreed is not None
         sets = cold_sets(inputs)
@@ -221,6 +230,16 @@ def _measure(bench: _Bench, tokens: int) -> None:
     bench.say(Measured(shape))
 
 
+def _said_before(bench: _Bench, began: Began, once: Callable[[], float]) -> Callable[[], float]:
+    """A round that is announced first: if it hangs or takes the process down, it is known whose it was."""
+
+    def run() -> float:
+        bench.say(began)
+        return once()
+
+    return run
+
+
 def _ready(
     bench: _Bench, name: str, inputs: list[Inputs], oracle: Oracle, problem: MoeProblem, timed: dict[str, Timed]
 ) -> str:
@@ -229,6 +248,7 @@ def _ready(
     layer = bench.layers[name]
     outs = [torch.empty_like(i.x) for i in inputs]
     calls = [partial(layer, i.x, i.ids, i.weights, out) for i, out in zip(inputs, outs, strict=True)]
+    made: Timed | None
     try:
         made = ready(bench.job.clock, calls)
         wrong = check_outputs(made.once, outs, oracle.expected, tolerance_of(bench.candidates[name], problem))
@@ -236,7 +256,10 @@ def _ready(
         return f"{error.asked}: {error.found}"
     except torch.cuda.OutOfMemoryError:
         return "the GPU's memory does not hold what it allocates"
-    if not wrong:
+    except Exception as error:  # a fault on the device ends the process below; anything else is an answer
+        wrong, made = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}", None
+    _require_working_gpu(bench)
+    if made is not None and not wrong:
         timed[name] = made
     return wrong
 

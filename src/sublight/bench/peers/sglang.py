@@ -1,5 +1,7 @@
 """SGLang's Marlin layer of experts, NVFP4 weights and bf16 activations, as its own quantisation method prepares it."""
 
+import inspect
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -53,8 +55,8 @@ def _prepare(problem: MoeProblem, experts: "Experts", device: "torch.device") ->
     # Only the number of its rows is read: routing is given.
     logits = torch.empty(problem.tokens, problem.num_experts, dtype=torch.float32, device=device)
 
-    def run(x: "Tensor", ids: "Tensor", weights: "Tensor", out: "Tensor") -> None:
-        result = fused_marlin_moe(
+    def layer(x: "Tensor", ids: "Tensor", weights: "Tensor", **options: bool) -> "Tensor":
+        result: Tensor = fused_marlin_moe(
             hidden_states=x,
             w1=module.w13_weight,
             w2=module.w2_weight,
@@ -67,10 +69,41 @@ def _prepare(problem: MoeProblem, experts: "Experts", device: "torch.device") ->
             w2_global_scale=module.w2_weight_scale_2,
             workspace=module.workspace,
             num_bits=4,
+            **options,
         )
-        out.copy_(result)
+        return result
 
-    return run
+    def whole(x: "Tensor", ids: "Tensor", weights: "Tensor", out: "Tensor") -> None:
+        out.copy_(layer(x, ids, weights))
+
+    topk_sum = _topk_sum()
+    if topk_sum is None:
+        return whole
+
+    def summed(x: "Tensor", ids: "Tensor", weights: "Tensor", out: "Tensor") -> None:
+        topk_sum(layer(x, ids, weights, no_combine=True), out)
+
+    return summed
+
+
+def _topk_sum() -> "Callable[[Tensor, Tensor], object] | None":
+    """SGLang's fastest sum of weighted parts, straight into the output; None where it has none, or it does not fit.
+
+    Its layer sums NVFP4 parts with an older and slower kernel, and into a tensor of its own that would be copied: the
+    parts without their sum are taken where they can be had, so that the peer is timed at its best.
+    """
+    try:
+        from sglang.kernels.ops.moe.moe_topk_sum import moe_topk_sum  # type: ignore[import-not-found]
+        from sglang.srt.layers.moe.fused_moe_triton.fused_marlin_moe import fused_marlin_moe
+    except ImportError:
+        return None
+    parameters = inspect.signature(fused_marlin_moe).parameters
+    return moe_topk_sum if "no_combine" in parameters else None
+
+
+def _ran() -> str:
+    add = "its sum into a tensor of its own" if _topk_sum() is None else "its moe_topk_sum"
+    return f"Marlin of {named('sglang')}: align, product, silu, product, {add}"
 
 
 MARLIN = Candidate(
@@ -80,5 +113,5 @@ MARLIN = Candidate(
     refuses=_refuses,
     prepare=_prepare,
     tolerance=PEER_TOLERANCE,
-    ran=lambda: f"Marlin of {named('sglang')} (align, product, silu, product, sum)",
+    ran=_ran,
 )

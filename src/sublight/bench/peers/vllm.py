@@ -1,5 +1,7 @@
 """vLLM's Marlin layer of experts, NVFP4 weights and bf16 activations, as its own method prepares it."""
 
+from collections.abc import Callable
+from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -27,9 +29,6 @@ def _prepare(problem: MoeProblem, experts: "Experts", device: "torch.device") ->
     assert isinstance(experts.w13, Quantised) and isinstance(experts.w2, Quantised)
     try:
         import vllm._custom_ops as ops  # type: ignore[import-not-found]
-        from vllm.model_executor.layers.fused_moe.experts.marlin_moe import (  # type: ignore[import-not-found]
-            fused_marlin_moe,
-        )
         from vllm.model_executor.layers.quantization.utils.marlin_utils_fp4 import (  # type: ignore[import-not-found]
             prepare_nvfp4_moe_layer_for_marlin,
         )
@@ -55,6 +54,9 @@ def _prepare(problem: MoeProblem, experts: "Experts", device: "torch.device") ->
     except Exception as error:
         raise load_failed("vLLM's Marlin", error) from error
 
+    fused_marlin_moe = _layer()
+    workspace = getattr(shape, "workspace", None)
+
     def add_up(parts: "Tensor", result: "Tensor", *_: object) -> "Tensor":
         ops.moe_sum(parts, result)
         return result
@@ -74,10 +76,26 @@ def _prepare(problem: MoeProblem, experts: "Experts", device: "torch.device") ->
             global_scale1=above13,
             global_scale2=above2,
             moe_sum=add_up,
+            workspace=workspace,
             output=out,
         )
 
     return run
+
+
+def _layer() -> "Callable[..., Tensor]":
+    """The layer, which moved between versions. Raises BenchError."""
+    found = None
+    for module in ("experts.marlin_moe", "fused_marlin_moe"):
+        try:
+            found = import_module(f"vllm.model_executor.layers.fused_moe.{module}")
+            break
+        except ModuleNotFoundError as error:
+            missing_module = error
+    if found is None:
+        raise load_failed("vLLM's Marlin", missing_module)
+    layer: Callable[..., Tensor] = found.fused_marlin_moe
+    return layer
 
 
 MARLIN = Candidate(
