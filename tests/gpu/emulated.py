@@ -208,6 +208,27 @@ def layer(
     yield f"{tokens} tokens", out, moe_forward(x, ids, weights, own, own.input_scales)
 
 
+def findings(device: str) -> Iterator[dict[str, Any]]:
+    """A row for everything that was compared; none where tensors are on "meta" and things are only compiled."""
+    torch.manual_seed(0)
+    for name, case, arguments, tolerance in (
+        *(("masked-triton-fp4", masked, entry, NVFP4.kernel_error) for entry in MASKED),
+        # Where sums in another order round to another bf16, a four-bit activation can fall to the next step.
+        *(("fused-triton-fp4", layer, entry, 1e-2) for entry in LAYERS),
+    ):
+        for what, got, wanted in case(device, *arguments):  # type: ignore[operator]
+            found = compare(got, wanted, tolerance)
+            yield {
+                "kernel": name,
+                "numbers_of": arguments[0],
+                "shape": list(arguments[1:]),
+                "what": what,
+                "relative_error": found.relative_error,
+                "tolerance": tolerance,
+                "reason": found.reason,
+            }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, help="compile into this folder, and run nothing")
@@ -215,47 +236,28 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="a record of what was found")
     options = parser.parse_args()
     folder = options.build or options.cubins
-    device = "meta" if options.build else "cuda"
-    torch.manual_seed(0)
     if options.build:
         folder.mkdir(parents=True, exist_ok=True)
     rows = []
     with carried(folder, build=bool(options.build)) if folder else ExitStack():
-        for name, case, arguments, tolerance in (
-            *(("masked-triton-fp4", masked, m, NVFP4.kernel_error) for m in MASKED),
-            # Where sums in another order round to another bf16, a four-bit activation can fall to the next step.
-            *(("fused-triton-fp4", layer, entry, 1e-2) for entry in LAYERS),
-        ):
-            for what, got, wanted in case(device, *arguments):  # type: ignore[operator]
-                found = compare(got, wanted, tolerance)
-                rows.append(
-                    {
-                        "kernel": name,
-                        "numbers_of": arguments[0],
-                        "shape": list(arguments[1:]),
-                        "what": what,
-                        "relative_error": found.relative_error,
-                        "tolerance": tolerance,
-                        "agrees": found.agrees,
-                    }
-                )
-                print(name, *arguments, what, found.relative_error, found.reason, flush=True)
-    if not options.build:
-        compiled = (
-            {json.loads(f.read_text())["triton"] for f in folder.glob("*.json")} if folder else {triton.__version__}
-        )
-        record = {
-            "date": time.strftime("%Y-%m-%d"),
-            "gpu": torch.cuda.get_device_name(),
-            "triton_that_compiled": sorted(compiled),
-            "target": TARGET,
-            "rows": rows,
-        }
-        if options.save:
-            options.save.write_text(json.dumps(record, indent=1) + "\n")
-        bad = [row for row in rows if not row["agrees"]]
-        print(f"{len(rows) - len(bad)} of {len(rows)} agree")
-        raise SystemExit(bool(bad))
+        for row in findings("meta" if options.build else "cuda"):
+            rows.append(row)
+            print(row["kernel"], row["numbers_of"], *row["shape"], row["what"], row["relative_error"], row["reason"])
+    if options.build:
+        return
+    compiled = {json.loads(f.read_text())["triton"] for f in folder.glob("*.json")} if folder else {triton.__version__}
+    record = {
+        "date": time.strftime("%Y-%m-%d"),
+        "gpu": torch.cuda.get_device_name(),
+        "triton_that_compiled": sorted(compiled),
+        "target": TARGET,
+        "rows": rows,
+    }
+    if options.save:
+        options.save.write_text(json.dumps(record, indent=1) + "\n")
+    bad = [row for row in rows if row["reason"]]
+    print(f"{len(rows) - len(bad)} of {len(rows)} agree")
+    raise SystemExit(bool(bad))
 
 
 if __name__ == "__main__":

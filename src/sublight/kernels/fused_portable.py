@@ -19,7 +19,7 @@ _ACTIVATIONS = ("swiglu", "swiglu-oai", "geglu", "relu2")
 PORTABLE = Kernel(
     name="fused-triton",
     op="fused_moe",
-    statuses=dict.fromkeys(("sm_80", "sm_86", "sm_89", "sm_90", *_FP4_UNITS), COMPILED),
+    statuses=dict.fromkeys(("sm_80", "sm_86", "sm_89", *_FP4_UNITS), COMPILED) | {"sm_90": "run on NVIDIA H200"},
     traits={
         "weight_format": ("nvfp4", "mxfp4", "fp8-block", "bf16"),
         "activation_format": ("bf16", "fp16", "nvfp4"),
@@ -50,8 +50,8 @@ def configure_portable(problem: Problem, limits: Limits) -> Mapping[str, int]:
 
 
 def configure_native(problem: Problem, limits: Limits) -> Mapping[str, int]:
-    """The same for FP4 units: those of sm_100 and sm_103 take 128 rows of weights at a time, in any case."""
-    least = 128 if limits.target in ("sm_100", "sm_103") else 32
+    """The same for FP4 units: those of sm_100 and sm_103 take 128 rows at a time, in any case."""
+    least = 128 if limits.target in ("sm_100", "sm_103") else 16
     return plan(problem, limits.sm_count or 0, limits.shared_memory_bytes or 0, native=True, least_rows=least)
 
 
@@ -76,7 +76,7 @@ def plan(
         ("UP", sizes["intermediate_size"], sizes["hidden_size"], 1 if traits["activation"] == "relu2" else 2),
         ("DOWN", sizes["hidden_size"], sizes["intermediate_size"], 1),
     ):
-        heights = [rows for rows in (128, 64, 32, 16) if rows >= least_rows and (native or rows * parts <= 128)]
+        heights = [rows for rows in (128, 64, 32, 16) if least_rows <= rows * parts <= 128]
         block_n = next((rows for rows in heights if blocks * width / rows >= sm_count), heights[-1])
         # Few rows at a time come in long pieces, so that as many bytes are on their way. A tile of FP8 weights that
         # shares a scale has 128 columns.
@@ -91,4 +91,4 @@ def plan(
         )
         numbers |= {f"{product}_N": block_n, f"{product}_K": block_k, f"{product}_WARPS": 4}
         numbers[f"{product}_STAGES"] = deepest_stages(tile, shared_memory_bytes)
-    return numbers | {"LEAST_N": least_rows}
+    return numbers | {"CHUNK": 128 if pairs <= 128 else 1024, "LEAST_N": least_rows}

@@ -51,7 +51,7 @@ def group_pairs(ids, counts, offsets, order, pairs, first, CHUNK: tl.constexpr):
         before += tl.sum(mine)
 
 
-@triton.jit(do_not_specialize=["first"], do_not_specialize_on_alignment=["ids", "x"])
+@triton.jit(do_not_specialize=["first"], do_not_specialize_on_alignment=["ids"])
 def quantise_pairs(
     x,
     ids,
@@ -99,6 +99,18 @@ def _find(counts, offsets, experts, block, EXPERTS: tl.constexpr, BLOCK_M: tl.co
 
 
 @triton.jit
+def _row_of(channel, is_gate, WIDTH: tl.constexpr, ORDER: tl.constexpr):
+    """Where a channel's row of gate, or of up, is in w13."""
+    if ORDER == "interleaved":
+        row = channel * 2 + tl.where(is_gate, 0, 1)
+    elif ORDER == "up-gate":
+        row = channel + tl.where(is_gate, WIDTH, 0)
+    else:
+        row = channel + tl.where(is_gate, 0, WIDTH)
+    return row
+
+
+@triton.jit
 def _activated(gate, up, ACTIVATION: tl.constexpr):
     """fp32, as `sublight.kernels.activations` has them."""
     if ACTIVATION == "relu2":
@@ -115,7 +127,7 @@ def _activated(gate, up, ACTIVATION: tl.constexpr):
     return gate / (1.0 + tl.exp(-1.702 * gate)) * (up + 1.0)
 
 
-@triton.jit(do_not_specialize_on_alignment=["x"])
+@triton.jit
 def up_product(
     x,
     x_scale,
@@ -131,8 +143,8 @@ def up_product(
     counts,
     offsets,
     experts,
-    hidden,
-    width,
+    HIDDEN: tl.constexpr,
+    WIDTH: tl.constexpr,
     TOP_K: tl.constexpr,
     FORMAT: tl.constexpr,
     ACTIVATION: tl.constexpr,
@@ -148,45 +160,38 @@ def up_product(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """BLOCK_N channels of one block of an expert's pairs, in the order of the list: [pairs, width].
+    """BLOCK_N channels of one block of an expert's pairs, in the order of the list: [pairs, WIDTH].
 
-    x is [tokens, hidden], or for X4 codes and scales of each place in the list.
+    x is [tokens, HIDDEN], or for X4 codes and scales of each place in the list.
     """
-    tiles = tl.cdiv(width, BLOCK_N)
+    tiles: tl.constexpr = (WIDTH + BLOCK_N - 1) // BLOCK_N
     expert, place, count = _find(counts, offsets, experts, tl.program_id(0) // tiles, EXPERTS, BLOCK_M)
     if expert >= experts:
         return
-    channel = tl.program_id(0) % tiles * BLOCK_N + tl.arange(0, BLOCK_N)
-    inside = channel < width
-    gated: tl.constexpr = ACTIVATION != "relu2"
-    parts: tl.constexpr = 2 if gated else 1
-    if ORDER == "interleaved" and gated:
-        gate_row, up_row = channel * 2, channel * 2 + 1
-    elif ORDER == "up-gate" and gated:
-        gate_row, up_row = channel + width, channel
-    else:
-        gate_row, up_row = channel, channel + width
-    base = expert.to(tl.int64) * width * parts
-    scale_columns = (hidden + 127) // 128
-    scale_base = expert.to(tl.int64) * ((width * parts + 127) // 128)
+    # Gate's rows and up's are one operand, so that what is multiplied with both is read once.
+    parts: tl.constexpr = 1 if ACTIVATION == "relu2" else 2
+    row = tl.arange(0, BLOCK_N * parts)
+    own = tl.minimum(tl.program_id(0) % tiles * BLOCK_N + row % BLOCK_N, WIDTH - 1)  # beyond, nothing is written
+    if parts == 2:
+        own = _row_of(own, row < BLOCK_N, WIDTH, ORDER)
+    base = expert.to(tl.int64) * (WIDTH * parts)
+    scale_row = expert.to(tl.int64) * ((WIDTH * parts + 127) // 128) + own // 128
 
     slot = tl.arange(0, BLOCK_M)
     mine = slot < count
-    pair = tl.load(order + place + slot, mask=mine, other=0)
-    rows = (place + slot if X4 else pair // TOP_K).to(tl.int64)
-    gate = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-    up = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-    for start in range(0, hidden, BLOCK_K):
-        given, given_scale = given_rows(x, x_scale, rows, mine, start, hidden, X4, WAY, KIND, BLOCK_M, BLOCK_K)
-        gate = add_product(
-            gate, w, w_scale, base + gate_row, inside, given, given_scale, start, hidden, scale_base + gate_row // 128,
-            scale_columns, FORMAT, WAY, KIND, BLOCK_N, BLOCK_K,
+    pair = tl.load(order + place + tl.minimum(slot, count - 1))
+    rows = (place + tl.minimum(slot, count - 1) if X4 else pair // TOP_K).to(tl.int64)
+    total = tl.zeros((BLOCK_N * parts, BLOCK_M), dtype=tl.float32)
+    for start in range(0, HIDDEN, BLOCK_K):
+        given, given_scale = given_rows(x, x_scale, rows, start, HIDDEN, X4, WAY, KIND, BLOCK_M, BLOCK_K)
+        total = add_product(
+            total, w, w_scale, base + own, given, given_scale, start, scale_row,
+            HIDDEN, FORMAT, WAY, KIND, BLOCK_N * parts, BLOCK_K,
         )  # fmt: skip
-        if gated:
-            up = add_product(
-                up, w, w_scale, base + up_row, inside, given, given_scale, start, hidden, scale_base + up_row // 128,
-                scale_columns, FORMAT, WAY, KIND, BLOCK_N, BLOCK_K,
-            )  # fmt: skip
+    if parts == 2:
+        gate, up = tl.split(tl.permute(tl.reshape(total, (2, BLOCK_N, BLOCK_M)), (1, 2, 0)))
+    else:
+        gate, up = total, total
     above = unit(WAY, KIND, X4)
     if X4:
         above = above / tl.load(x_global + expert)
@@ -197,9 +202,13 @@ def up_product(
     elif FORMAT == "mxfp4":
         gate *= above
         up *= above
+    channel = tl.program_id(0) % tiles * BLOCK_N + tl.arange(0, BLOCK_N)
+    inside = channel < WIDTH
     if HAS_BIAS:
+        gate_row = _row_of(channel, channel >= 0, WIDTH, ORDER) if parts == 2 else channel
         gate += tl.load(bias + base + gate_row, mask=inside, other=0.0).to(tl.float32)[:, None]
-        if gated:
+        if parts == 2:
+            up_row = _row_of(channel, channel < 0, WIDTH, ORDER)
             up += tl.load(bias + base + up_row, mask=inside, other=0.0).to(tl.float32)[:, None]
     at = (place + slot).to(tl.int64)[:, None]
     if X4:
@@ -212,14 +221,14 @@ def up_product(
         byte = tl.program_id(0) % tiles * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
         group = tl.program_id(0) % tiles * blocks + tl.arange(0, blocks)
         packed = tl.reshape(packed, (BLOCK_M, BLOCK_N // 2))
-        tl.store(out + at * (width // 2) + byte[None, :], packed, mask=mine[:, None] & (byte < width // 2)[None, :])
+        tl.store(out + at * (WIDTH // 2) + byte[None, :], packed, mask=mine[:, None] & (byte < WIDTH // 2)[None, :])
         bits = tl.reshape(bits, (BLOCK_M, blocks))
         tl.store(
-            out_scale + at * (width // 16) + group[None, :], bits, mask=mine[:, None] & (group < width // 16)[None, :]
+            out_scale + at * (WIDTH // 16) + group[None, :], bits, mask=mine[:, None] & (group < WIDTH // 16)[None, :]
         )
     else:
         inner = _activated(gate, up, ACTIVATION).to(out.dtype.element_ty)
-        tl.store(out + at * width + channel[None, :], tl.trans(inner), mask=mine[:, None] & inside[None, :])
+        tl.store(out + at * WIDTH + channel[None, :], tl.trans(inner), mask=mine[:, None] & inside[None, :])
 
 
 @triton.jit(do_not_specialize_on_alignment=["weights"])
@@ -237,8 +246,8 @@ def down_product(
     counts,
     offsets,
     experts,
-    hidden,
-    width,
+    HIDDEN: tl.constexpr,
+    WIDTH: tl.constexpr,
     FORMAT: tl.constexpr,
     PARTS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -250,25 +259,25 @@ def down_product(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """BLOCK_N channels of one block of an expert's pairs: fp32 [pairs, hidden], a row where the pair itself stands."""
-    tiles = tl.cdiv(hidden, BLOCK_N)
+    """BLOCK_N channels of one block of an expert's pairs: fp32 [pairs, HIDDEN], a row where the pair itself stands."""
+    tiles: tl.constexpr = (HIDDEN + BLOCK_N - 1) // BLOCK_N
     expert, place, count = _find(counts, offsets, experts, tl.program_id(0) // tiles, EXPERTS, BLOCK_M)
     if expert >= experts:
         return
     channel = tl.program_id(0) % tiles * BLOCK_N + tl.arange(0, BLOCK_N)
-    inside = channel < hidden
-    base = expert.to(tl.int64) * hidden
-    scale_columns = (width + 127) // 128
-    scale_row = expert.to(tl.int64) * ((hidden + 127) // 128) + channel // 128
+    inside = channel < HIDDEN
+    own = tl.minimum(channel, HIDDEN - 1)  # what is read beyond is not written
+    base = expert.to(tl.int64) * HIDDEN
+    scale_row = expert.to(tl.int64) * ((HIDDEN + 127) // 128) + own // 128
     slot = tl.arange(0, BLOCK_M)
     mine = slot < count
-    rows = (place + slot).to(tl.int64)
+    rows = (place + tl.minimum(slot, count - 1)).to(tl.int64)
     total = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-    for start in range(0, width, BLOCK_K):
-        given, given_scale = given_rows(x, x_scale, rows, mine, start, width, X4, WAY, KIND, BLOCK_M, BLOCK_K)
+    for start in range(0, WIDTH, BLOCK_K):
+        given, given_scale = given_rows(x, x_scale, rows, start, WIDTH, X4, WAY, KIND, BLOCK_M, BLOCK_K)
         total = add_product(
-            total, w, w_scale, base + channel, inside, given, given_scale, start, width, scale_row,
-            scale_columns, FORMAT, WAY, KIND, BLOCK_N, BLOCK_K,
+            total, w, w_scale, base + own, given, given_scale, start, scale_row,
+            WIDTH, FORMAT, WAY, KIND, BLOCK_N, BLOCK_K,
         )  # fmt: skip
     above = unit(WAY, KIND, X4)
     if X4:
@@ -281,7 +290,7 @@ def down_product(
         total += tl.load(bias + base + channel, mask=inside, other=0.0).to(tl.float32)[:, None]
     pair = tl.load(order + place + slot, mask=mine, other=0)
     total *= tl.load(weights + pair, mask=mine, other=0.0)[None, :]
-    at = out + pair.to(tl.int64)[:, None] * hidden + channel[None, :]
+    at = out + pair.to(tl.int64)[:, None] * HIDDEN + channel[None, :]
     tl.store(at, tl.trans(total), mask=mine[:, None] & inside[None, :])
 
 

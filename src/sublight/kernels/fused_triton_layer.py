@@ -24,7 +24,6 @@ Layer = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 
 ROWS_BYTES = 256 << 20
 _UNPACKING = (100, 103, 120, 121)  # GPUs with an instruction from E2M1 to bf16
-_CHUNK = 1024
 _BLOCKS = 64
 _SUM_BLOCK = 1024
 
@@ -132,7 +131,7 @@ class _Layer:
         pairs, block_m = x.shape[0] * top_k, numbers["BLOCK_M"]
         room = workspace(self.device, problem, self.chunk * top_k)
         kernels.group_pairs[(experts,)](
-            ids, room.counts, room.offsets, room.order, pairs, self.first, CHUNK=_CHUNK, num_warps=4
+            ids, room.counts, room.offsets, room.order, pairs, self.first, CHUNK=numbers["CHUNK"], num_warps=4
         )
         given, given_scale = x, room.counts
         if self.x4:
@@ -179,8 +178,8 @@ class _Layer:
             room.counts,
             room.offsets,
             experts,
-            hidden,
-            width,
+            HIDDEN=hidden,
+            WIDTH=width,
             TOP_K=top_k,
             ACTIVATION=problem.activation,
             ORDER=self.order,
@@ -207,8 +206,8 @@ class _Layer:
             room.counts,
             room.offsets,
             experts,
-            hidden,
-            width,
+            HIDDEN=hidden,
+            WIDTH=width,
             PARTS=self.down.parts,
             HAS_BIAS=self.down.has_bias,
             BLOCK_N=numbers["DOWN_N"],

@@ -1,7 +1,9 @@
 """What the products of a layer of experts read, and what they do with it: weights of every format, FP4 units or not.
 
-A decoded four-bit value with its block scale has six significant bits at most, so bf16 and fp16 hold it exactly. What
-lies outside of a matrix is read as zero. There are four ways to multiply by four-bit weights:
+A decoded four-bit value with its block scale has six significant bits at most, so bf16 and fp16 hold it exactly. Rows
+are within their matrix, columns beyond it are read as zeros. The number of columns is a constant, from which Triton
+sees how far loads are aligned: scales of a stride that is not known to be a multiple of four come byte by byte, each
+waited for. There are four ways to multiply by four-bit weights:
 
     "plain"    decoded one by one in fp32; Triton's interpreter runs it
     "packed"   decoded two by two in registers, in half the instructions
@@ -9,7 +11,7 @@ lies outside of a matrix is read as zero. There are four ways to multiply by fou
     "fp4"      not decoded: codes and scales of both operands go to the FP4 units
 """
 
-# ruff: noqa: N803, SIM108, SIM300
+# ruff: noqa: N803, SIM300
 # mypy: ignore-errors
 # A language of its own in Python's clothes: names in capitals are compile-time constants, and types are inferred by it.
 
@@ -25,12 +27,23 @@ def _from_e4m3(bits):
 
 
 @triton.jit
-def _block_scale(scales, rows, inside, start, k, FORMAT: tl.constexpr, BLOCK_K: tl.constexpr):
+def _block(values, rows, start, PER: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    """[rows, BLOCK_K / PER] of a matrix of K columns, of which PER share an element."""
+    place = start // PER + tl.arange(0, BLOCK_K // PER)
+    at = values + rows[:, None] * (K // PER) + place[None, :]
+    if K % BLOCK_K == 0:
+        block = tl.load(at)
+    else:
+        zero: tl.constexpr = 0.0 if values.dtype.element_ty.is_floating() else 0
+        block = tl.load(at, mask=(place < K // PER)[None, :] & (rows >= 0)[:, None], other=zero)
+    return block
+
+
+@triton.jit
+def _block_scale(scales, rows, start, K: tl.constexpr, FORMAT: tl.constexpr, BLOCK_K: tl.constexpr):
     """fp32 [rows, scales of the block] of a four-bit format."""
     vec: tl.constexpr = 32 if FORMAT == "mxfp4" else 16
-    group = start // vec + tl.arange(0, BLOCK_K // vec)
-    mask = inside[:, None] & (group < k // vec)[None, :]
-    bits = tl.load(scales + rows[:, None] * (k // vec) + group[None, :], mask=mask, other=0)
+    bits = _block(scales, rows, start, vec, K, BLOCK_K)
     if FORMAT == "mxfp4":
         exponent = bits.to(tl.int32)
         value = tl.where(exponent == 0, 0x400000, exponent << 23).to(tl.float32, bitcast=True)
@@ -103,9 +116,8 @@ def _values(
     codes,
     scales,
     rows,
-    inside,
     start,
-    k,
+    K: tl.constexpr,
     FORMAT: tl.constexpr,
     WAY: tl.constexpr,
     KIND: tl.constexpr,
@@ -115,10 +127,8 @@ def _values(
     """[ROWS, BLOCK_K] in KIND, from column `start` on; zeros outside. FP8 comes without its scales."""
     if FORMAT == "nvfp4" or FORMAT == "mxfp4":  # noqa: PLR1714 - Triton has no sets
         vec: tl.constexpr = 32 if FORMAT == "mxfp4" else 16
-        byte = start // 2 + tl.arange(0, BLOCK_K // 2)
-        mask = inside[:, None] & (byte < k // 2)[None, :]
-        packed = tl.load(codes + rows[:, None] * (k // 2) + byte[None, :], mask=mask, other=0)
-        scale = _block_scale(scales, rows, inside, start, k, FORMAT, BLOCK_K)
+        packed = _block(codes, rows, start, 2, K, BLOCK_K)
+        scale = _block_scale(scales, rows, start, K, FORMAT, BLOCK_K)
         if WAY == "packed":
             lift: tl.constexpr = 6.646139978924579e35 if KIND == tl.bfloat16 else 64.0  # 2**119, 2**6
             wide = tl.broadcast_to((scale * lift).to(KIND)[:, :, None], (ROWS, BLOCK_K // vec, vec // 2))
@@ -134,32 +144,11 @@ def _values(
             low = ((word & 0x7) << 9 | (word & 0x8) << 12).to(tl.float16, bitcast=True).to(tl.float32) * wide
             high = ((word & 0x70) << 5 | (word & 0x80) << 8).to(tl.float16, bitcast=True).to(tl.float32) * wide
             values = tl.interleave(low.to(KIND), high.to(KIND))
+    elif FORMAT == "fp8-block":
+        values = _from_e4m3(_block(codes, rows, start, 1, K, BLOCK_K).to(tl.int16)).to(KIND)
     else:
-        place = start + tl.arange(0, BLOCK_K)
-        mask = inside[:, None] & (place < k)[None, :]
-        at = codes + rows[:, None] * k + place[None, :]
-        if FORMAT == "fp8-block":
-            values = _from_e4m3(tl.load(at, mask=mask, other=0).to(tl.int16)).to(KIND)
-        else:
-            values = tl.load(at, mask=mask, other=0.0).to(KIND)
+        values = _block(codes, rows, start, 1, K, BLOCK_K).to(KIND)
     return values
-
-
-@triton.jit
-def _as_stored(codes, scales, rows, inside, start, k, FORMAT: tl.constexpr, BLOCK_K: tl.constexpr):
-    """Codes [rows, BLOCK_K / 2] and scales of one block."""
-    vec: tl.constexpr = 32 if FORMAT == "mxfp4" else 16
-    byte = start // 2 + tl.arange(0, BLOCK_K // 2)
-    group = start // vec + tl.arange(0, BLOCK_K // vec)
-    mask = inside[:, None] & (byte < k // 2)[None, :]
-    packed = tl.load(codes + rows[:, None] * (k // 2) + byte[None, :], mask=mask, other=0)
-    mask = inside[:, None] & (group < k // vec)[None, :]
-    at = scales + rows[:, None] * (k // vec) + group[None, :]
-    if FORMAT == "mxfp4":
-        scale = tl.load(at, mask=mask, other=0)
-    else:
-        scale = tl.load(at, mask=mask, other=0.0)
-    return packed, scale
 
 
 @triton.jit
@@ -168,13 +157,11 @@ def add_product(
     w,
     w_scale,
     rows,
-    inside,
     x,
     x_scale,
     start,
-    k,
     scale_row,
-    scale_columns,
+    K: tl.constexpr,
     FORMAT: tl.constexpr,
     WAY: tl.constexpr,
     KIND: tl.constexpr,
@@ -182,18 +169,21 @@ def add_product(
     BLOCK_K: tl.constexpr,
 ):
     """total + weights [ROWS, BLOCK_K] times x, as `given_rows` gives it."""
+    vec: tl.constexpr = 32 if FORMAT == "mxfp4" else 16
     if WAY == "fp4":
-        codes, scale = _as_stored(w, w_scale, rows, inside, start, k, FORMAT, BLOCK_K)
+        codes = _block(w, rows, start, 2, K, BLOCK_K)
+        scale = _block(w_scale, rows, start, vec, K, BLOCK_K)
         total = tl.dot_scaled(codes, scale, "e2m1", x, x_scale, "e2m1", total)
     elif WAY == "unpack":
-        codes, scale = _as_stored(w, w_scale, rows, inside, start, k, FORMAT, BLOCK_K)
+        codes = _block(w, rows, start, 2, K, BLOCK_K)
+        scale = _block(w_scale, rows, start, vec, K, BLOCK_K)
         total = tl.dot_scaled(codes, scale, "e2m1", x, None, "bf16", total)
     elif FORMAT == "fp8-block":  # tiles of 128 x 128 share a scale, and BLOCK_K is 128
-        values = _values(w, w_scale, rows, inside, start, k, FORMAT, WAY, KIND, ROWS, BLOCK_K)
-        scale = tl.load(w_scale + scale_row * scale_columns + start // 128, mask=inside, other=0.0)
+        values = _values(w, w_scale, rows, start, K, FORMAT, WAY, KIND, ROWS, BLOCK_K)
+        scale = tl.load(w_scale + scale_row * (K // 128) + start // 128)
         total += tl.dot(values, x) * scale[:, None]
     else:
-        values = _values(w, w_scale, rows, inside, start, k, FORMAT, WAY, KIND, ROWS, BLOCK_K)
+        values = _values(w, w_scale, rows, start, K, FORMAT, WAY, KIND, ROWS, BLOCK_K)
         total = tl.dot(values, x, total)
     return total
 
@@ -203,9 +193,8 @@ def given_rows(
     x,
     x_scale,
     rows,
-    inside,
     start,
-    k,
+    K: tl.constexpr,
     X4: tl.constexpr,
     WAY: tl.constexpr,
     KIND: tl.constexpr,
@@ -214,9 +203,10 @@ def given_rows(
 ):
     """What `add_product` multiplies with: x [BLOCK_K, rows] or its codes, and scales, which FP4 units alone read."""
     if WAY == "fp4":
-        values, scale = _as_stored(x, x_scale, rows, inside, start, k, "nvfp4", BLOCK_K)
+        values = _block(x, rows, start, 2, K, BLOCK_K)
+        scale = _block(x_scale, rows, start, 16, K, BLOCK_K)
     else:
         kind: tl.constexpr = "nvfp4" if X4 else "bf16"
-        values = _values(x, x_scale, rows, inside, start, k, kind, WAY, KIND, ROWS, BLOCK_K)
+        values = _values(x, x_scale, rows, start, K, kind, WAY, KIND, ROWS, BLOCK_K)
         scale = 0
     return tl.trans(values), scale
