@@ -303,7 +303,10 @@ def test_the_linear_kernel_of_the_log_is_among_those_left_open(old: Sources) -> 
     route = VLLM.auto(old, "fp4-gemm", target((9, 0)))
     assert route.answer is Answer.NOT_KNOWN
     chosen = LOG_LINEAR.split()[1]
-    assert route.why.startswith(f"CutlassNvFp4LinearKernel or {chosen}: depends on cutlass_fp4_supported()")
+    assert route.why == (
+        f"CutlassNvFp4LinearKernel or {chosen}: depends on the answer of the compiled "
+        "torch.ops._C.cutlass_scaled_mm_supports_fp4 (vllm/_custom_ops.py:849), which only a call on the card tells"
+    )
 
 
 @pytest.mark.parametrize("model_type", LOG_ATTENTION)
@@ -443,3 +446,35 @@ def test_communicators_of_a_version(new: Sources, old: Sources) -> None:
     route = asked(new, "SymmMemCommunicator", (12, 0), "all-reduce")
     assert route.why.startswith("disabled: SymmMemCommunicator: Device capability 12.0 not supported")
     assert VLLM.auto(new, "all-reduce", target((12, 0))).answer is Answer.NOT_KNOWN
+
+
+@pytest.mark.parametrize(
+    ("gpu", "capability", "name", "answer", "told"),
+    [
+        (
+            "rtx-pro-6000-server",
+            (12, 0),
+            "CustomAllreduce",
+            Answer.FAIL,
+            "not supported on more than two PCIe-only GPUs",
+        ),
+        ("h200", (9, 0), "CustomAllreduce", Answer.PASS, "8 cards that NVLink joins, as it usually does this card"),
+        ("h100-nvl", (9, 0), "CustomAllreduce", Answer.NOT_KNOWN, "nothing is against it where NVLink joins them all"),
+        ("rtx-pro-6000-server", (12, 0), "FlashInferPcieIpcAllReduce", Answer.PASS, "8 cards without NVLink"),
+        ("h200", (9, 0), "AiterCustomAllreduce", Answer.FAIL, "rocm_aiter_ops.is_custom_all_reduce_enabled()"),
+    ],
+)
+def test_all_reduce_by_what_joins_the_cards(
+    new: Sources, gpu: str, capability: tuple[int, int], name: str, answer: Answer, told: str
+) -> None:
+    route = asked(new, name, capability, "all-reduce", layout=Layout(tp=8), gpus=8, gpu=gpu)
+    assert route.answer is answer
+    assert told in route.why
+
+
+def test_products_for_nvfp4_are_no_way_for_another_checkpoint(new: Sources) -> None:
+    route = asked(new, "cutlass", (12, 0), "fp4-gemm", expert_format="FP8 block", method="fp8")
+    assert (route.answer, route.why) == (
+        Answer.FAIL,
+        "kernels for NVFP4 layers; this checkpoint is FP8 block",
+    )

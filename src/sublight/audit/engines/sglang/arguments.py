@@ -25,6 +25,9 @@ _LOADED_AT_START = (
     "sglang.srt.layers.attention.attention_registry",
 )
 _MODEL_CONFIG = "sglang.srt.configs.model_config.ModelConfig"
+# Attributes of it -> the method or property that they come from.
+_ASKED = {"has_attention_sinks": "_detect_attention_sinks", "has_asymmetric_kv": "has_asymmetric_kv"}
+_WIDTHS = ("head_dim", "v_head_dim", "swa_head_dim", "swa_v_head_dim")
 _SETTLE = ("resolve_once", "resolve")  # methods that settle the arguments, where the constructor does not
 
 
@@ -68,6 +71,7 @@ class Launch:
         attention = attention_of(self.walk, self.model)
         if attention is not MISSING:
             self.model.attributes["attention_arch"] = attention
+        self.model.attributes |= heads_of(self.walk, self.model)
         self.cls = self.walk.name(SERVER_ARGS)
         self.start: Checkpoint | None = None
         self.ends: dict[tuple[str, str], str] = {}  # (name, all-to-all) -> where it led
@@ -148,6 +152,26 @@ def attention_of(walk: Evaluator, model: Instance) -> Value:
             found = probe.attributes.get("attention_arch", MISSING)
             return found if isinstance(found, Member) else MISSING
     return MISSING
+
+
+def heads_of(walk: Evaluator, model: Instance) -> dict[str, Value]:
+    """What the engine's model configuration answers about attention heads, by its own code; what it answers at all.
+
+    Keys and values are taken to be equally wide where the model has no latent attention: whether they are stands in
+    fields that hardly any configuration has.
+    """
+    cls = walk.name(_MODEL_CONFIG)
+    if not isinstance(cls, Class):
+        return {}
+    width = Unknown("the width of a head")
+    latent = getattr(model.attributes.get("attention_arch"), "name", "MLA") != "MHA"
+    widths: dict[str, Value] = {} if latent else dict.fromkeys(_WIDTHS, width)
+    probe = Instance(cls, {**model.attributes, **widths}, open_=True)
+    found: dict[str, Value] = {}
+    for name, method in _ASKED.items():
+        if isinstance(cls.names.get(method), Function):
+            found[name] = walk.attribute(probe, name) if name == method else walk.call_method(probe, method).value
+    return {name: value for name, value in found.items() if isinstance(value, bool)}
 
 
 def _values(made: Value) -> dict[str, Value]:

@@ -1,17 +1,31 @@
 """Routes of attention backends: from `--attention-backend` to the class that decodes."""
 
 from sublight.audit.engines.base import Route
-from sublight.audit.engines.sglang import story
+from sublight.audit.engines.sglang import checkpoint, kernels, story
 from sublight.audit.engines.sglang.arguments import Settled, launch
 from sublight.audit.engines.sglang.layers import LayerWalk, Lost
 from sublight.audit.ladder import Answer, Proof
+from sublight.audit.source.evaluate import Outcome
 from sublight.audit.source.events import Event
 from sublight.audit.source.tree import Sources
-from sublight.audit.source.values import Choice, Function, Instance, Member, Value, options
+from sublight.audit.source.values import (
+    Bound,
+    Choice,
+    Class,
+    Function,
+    Instance,
+    Member,
+    Unknown,
+    Value,
+    options,
+)
 from sublight.audit.target import Target
 
 OPTIONS = frozenset(("attention_backend", "prefill_attention_backend", "decode_attention_backend"))
 MODEL = "ModelConfig.from_server_args"
+DECODED = "a step is decoded"
+_METADATA = "metadata"  # attributes with this in their name are filled before every step
+_MODES = "sglang.srt.model_executor.forward_batch_info.ForwardMode"
 _REGISTRY = "sglang.srt.layers.attention.attention_registry.ATTENTION_BACKENDS"
 
 
@@ -32,11 +46,50 @@ class AttentionWalk(LayerWalk):
             raise Lost(f"{wanted} is registered by no module that is loaded")
         published = Instance(None, dict(self.values), open_=True)
         known = {"server_args": published, "device": "cuda", "model_config": self.walk.facts.calls[MODEL]}
-        attention = self.walk.facts.calls[MODEL].attributes.get("attention_arch")
-        if isinstance(attention, Member):
-            known["use_mla_backend"] = attention.name == "MLA"
+        if isinstance(self.walk.facts.calls[MODEL].attributes.get("attention_arch"), Member):
+            known["use_mla_backend"] = self._is_latent()
         runner = Instance(None, known, open_=True)
         self.made = self._step(f"{wanted} is made", self.walk.run(maker, [runner], {}))
+        decoded = [self._decoded(each) for each in options(self.made) if isinstance(each, Instance) and each.cls]
+        if decoded and all(each is not None for each in decoded):
+            self._step(DECODED, next(each for each in decoded if each is not None))
+
+    def _decoded(self, made: Instance) -> Outcome | None:
+        """One step of decoding by a backend; None where it ends in what only a batch that is really there would set."""
+        method = self.walk.attribute(made, "forward")
+        if not isinstance(method, Bound):
+            return None
+        made.open = True
+        for name, value in list(made.attributes.items()):
+            if value is None and _METADATA in name:
+                made.attributes[name] = Instance(None, {}, open_=True)
+        outcome = self.walk.run(method, list(self._batch()), self._of_the_model())
+        at, failure = outcome.refused_at, outcome.refusal
+        told = at is not None and at.certain and at.name != "AttributeError" and bool(failure and failure.message)
+        return outcome if failure is None or told else None
+
+    def _batch(self) -> tuple[Value, ...]:
+        """Queries, keys and values of a batch that decodes, the layer, and the batch itself."""
+        modes = self.walk.name(_MODES)
+        mode = modes.members.get("DECODE") if isinstance(modes, Class) else None
+        batch = {"forward_mode": mode or Unknown("the mode of the batch", solid=True), "spec_info": None,
+                 "encoder_lens": None, "encoder_out_cache_loc": None}  # fmt: skip
+        layer = {"is_cross_attention": False, "sliding_window_size": -1, "logit_cap": 0.0, "layer_id": 0,
+                 "use_irope": False, "xai_temperature_len": -1}  # fmt: skip
+        keys = Instance(None, {}, open_=True)
+        values = keys if self._is_latent() else Instance(None, {}, open_=True)
+        return (Unknown("queries", solid=True), keys, values, Instance(None, layer, open_=True),
+                Instance(None, batch, open_=True))  # fmt: skip
+
+    def _is_latent(self) -> bool:
+        attention = self.walk.facts.calls[MODEL].attributes.get("attention_arch")
+        return isinstance(attention, Member) and attention.name == "MLA"
+
+    def _of_the_model(self) -> dict[str, Value]:
+        """What models with latent attention, and those with an indexer, hand over besides."""
+        names = ["q_rope", "k_rope"] if self._is_latent() else []
+        names += ["topk_indices"] if checkpoint.is_sparse(self.target) else []
+        return {name: Unknown(name, solid=True) for name in names}
 
 
 def chosen(values: object) -> Value:
@@ -60,10 +113,11 @@ def route(sources: Sources, name: str, target: Target) -> Route:
         return Route(answer=Answer.NOT_KNOWN, why=way.reason or "nothing could be walked", proofs=_said(settled))
     if way.last.outcome.refusal is not None:
         return story.refused(way.last.outcome, way.last.name)
-    events = list(way.last.outcome.events)
+    events = [event for stage in way.stages for event in stage.outcome.events]
     made = [each.cls.dotted for each in options(walk.made) if isinstance(each, Instance) and each.cls is not None]
     if not made:
         return Route(answer=Answer.NOT_KNOWN, why="what the registered function makes is not known")
+    working = kernels.working(way.last.outcome.events) if way.last.name == DECODED else []
     now = chosen(settled.values)
     fits = name in ("auto", now)
     what = " or ".join(each.rpartition(".")[2] for each in made)
@@ -73,8 +127,11 @@ def route(sources: Sources, name: str, target: Target) -> Route:
         why=f"{what} decodes{hangs}" if fits else f"accepted, but rewritten to {now}: {what} decodes{hangs}",
         destination=made[0],
         proofs=(*_said(settled), *_made(events, made)),
-        needs=story.needs(events, story.used_packages(events)),
-        gates=story.gates([event for outcome in settled.outcomes for event in outcome.events] + events),
+        needs=story.called(story.needs(events, story.used_packages(events)), working),
+        gates=(
+            *story.gates([event for outcome in settled.outcomes for event in outcome.events] + events),
+            *story.for_processors(working),
+        ),
         hint="" if fits else "another backend: this one is replaced for this model or card",
     )
 

@@ -14,6 +14,11 @@ from sublight.audit.target import Target
 _SPARSE = ("_dsa", "deepseek_v32")
 
 
+def is_sparse(target: Target) -> bool:
+    """Whether the model has an indexer that picks the tokens attention looks at."""
+    return target.model_type.endswith(_SPARSE)
+
+
 def quantization(target: Target) -> str | None:
     """The name under which SGLang's registry knows the checkpoint's quantisation; None for an unquantised one."""
     if target.method == "none":
@@ -92,7 +97,7 @@ def model_config(target: Target) -> Instance:
     }
     if target.method != "none":
         inner["quantization_config"] = configuration(target)
-    if target.model_type.endswith(_SPARSE):
+    if is_sparse(target):
         inner |= {"index_topk": Unknown("how many tokens attention looks at", solid=True)}
     if shape is not None:
         inner |= {"hidden_size": shape.hidden, "num_experts_per_tok": shape.top_k, "hidden_act": target.activation}

@@ -60,6 +60,7 @@ def _machine(target: Target) -> dict[str, Any]:
         "torch.xpu.is_available": False,
         "torch.hpu.is_available": False,
         "torch.backends.mps.is_available": False,
+        "torch.mps.is_available": False,
         "torch.npu.is_available": False,
         "platform.machine": "x86_64",
         "get_device_capability": (major, minor),

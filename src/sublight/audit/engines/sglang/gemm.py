@@ -38,7 +38,8 @@ class ProductWalk(LayerWalk):
 def route(sources: Sources, name: str, target: Target) -> Route:
     """Where asking for a backend of FP4 products leads."""
     if checkpoint.quantization(target) is None or "FP4" not in target.expert_format.upper():
-        return Route(answer=Answer.NOT_KNOWN, why="the checkpoint has no FP4 products")
+        return Route(answer=Answer.FAIL, why=f"no product of this checkpoint is FP4: it is {target.expert_format}",
+                     hint="an NVFP4 checkpoint of the model")  # fmt: skip
     begun = launch(sources, target, OPTIONS)
     settled = begun.settle(dict.fromkeys(OPTIONS, name))
     if settled.reason:

@@ -4,6 +4,8 @@ import re
 import sys
 from collections.abc import Iterable
 
+import msgspec
+
 from sublight.audit.engines.base import Gate, Need, Route
 from sublight.audit.engines.sglang import kernels
 from sublight.audit.ladder import Answer, Proof
@@ -70,6 +72,27 @@ def needs(events: Iterable[Event], roots: frozenset[str]) -> tuple[Need, ...]:
             event.name, Need(event.name, event.where, event.how, event.on_failure or "ImportError", only_if)
         )
     return tuple(found.values())
+
+
+def called(found: tuple[Need, ...], working: Iterable[Event]) -> tuple[Need, ...]:
+    """Needs of which those are marked that the kernels themselves are: a guard around their import helps nobody then.
+
+    Only where every kernel that may run comes from one package; else the engine may do without each of them.
+    """
+    names = {event.name for event in working if kernels.is_foreign(event)}
+    if len({name.partition(".")[0] for name in names}) != 1:
+        return found
+    return tuple(
+        msgspec.structs.replace(need, how=f"{need.how}, and called") if need.symbol in names else need for need in found
+    )
+
+
+def for_processors(working: Iterable[Event]) -> tuple[Gate, ...]:
+    """A refusal where all that could compute is an operator that its library names as one for CPUs."""
+    events = list(working)
+    if not events or not all(event.name.endswith("_cpu") for event in events):
+        return ()
+    return (Gate(Answer.FAIL, f"{events[0].name} is an operator for CPUs", proof(events[0])),)
 
 
 def used_packages(events: Iterable[Event]) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """vLLM's all-reduce backends: each a communicator that disables itself when it is made, and says why in the log.
 
-Where to look: the CUDA communicator, which makes them under tests of variables. Whether cards are joined by NVLink the
-target does not say: every communicator is made for both, and where that decides, the answer is not known and says so.
+Where to look: the CUDA communicator, which makes them under tests of variables. Whether cards are joined by NVLink is
+what the catalogue says of the card: a card without NVLink is joined by none, one that is sold on boards with it by it.
+For others every communicator is made for both, and where that decides, the answer is not known and says so.
 """
 
 import ast
@@ -13,10 +14,14 @@ from sublight.audit.engines.vllm.walk import Assumed, Walk, walking
 from sublight.audit.ladder import Answer, Proof
 from sublight.audit.source.evaluate import Outcome
 from sublight.audit.source.events import Event
+from sublight.audit.source.machine import Raising
+from sublight.audit.source.operators import truth
 from sublight.audit.source.outline import absolute
 from sublight.audit.source.tree import Module, Sources
-from sublight.audit.source.values import Class, Instance, Unknown, options
+from sublight.audit.source.values import Class, Instance, Namespace, Unknown, options
 from sublight.audit.target import Target
+from sublight.errors import SublightError
+from sublight.facts.gpu import get_gpu
 
 FOLDER = "vllm.distributed.device_communicators"
 MODULE = f"{FOLDER}.cuda_communicator"
@@ -90,6 +95,27 @@ def _names(test: ast.expr) -> list[str]:
     return [getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(test)]
 
 
+def _never(walk: Walk, module: Module, maker: ast.FunctionDef, name: str) -> Proof | None:
+    """The part of a communicator's switch that is never on here, whatever variables are set; None where none is."""
+    space = walk.evaluator.name(module.name)
+    switches = {used for test, made, _ in _made(maker) if made == name for used in _names(test)}
+    inner = {node.id for node in ast.walk(maker) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in ast.walk(maker) if isinstance(space, Namespace) else ():
+        if not isinstance(node, ast.Assign) or getattr(node.targets[0], "id", "") not in switches:
+            continue
+        for part in node.value.values if isinstance(node.value, ast.BoolOp) else ():
+            used = {item.id for item in ast.walk(part) if isinstance(item, ast.Name)}
+            if used & (inner | {"envs"}) or not isinstance(node.value.op, ast.And):  # type: ignore[attr-defined]
+                continue
+            try:
+                value = walk.evaluator.value(part, space.scope)
+            except Raising:
+                continue
+            if truth(value) is False:
+                return Proof("source", f"{module.shown}:{part.lineno}", ast.unparse(part))
+    return None
+
+
 class _Made:
     """One communicator, made for one target."""
 
@@ -125,12 +151,19 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     if walk.problem or not isinstance(cls, Class):
         return Route(answer=Answer.NOT_KNOWN, why=walk.problem or f"{declaration.name} is not in the sources")
     ranks = target.layout.tp
-    joined, apart = _Made(walk, cls, ranks, True), _Made(walk, cls, ranks, False)
+    never = _never(walk, module, maker, declaration.name) if module and maker else None
+    if never is not None:
+        why = f"it is made only where {never.text} holds, which it does on no card of NVIDIA's"
+        return Route(answer=Answer.FAIL, why=why, destination=cls.dotted, proofs=(*declaration.proofs, never),
+                     hint="NCCL runs instead")  # fmt: skip
+    link = _linked(target.gpu)
+    joined = _Made(walk, cls, ranks, link is not False)
+    apart = joined if link is not None else _Made(walk, cls, ranks, False)
     gates = _cards(walk, cls, ranks, target)
     if joined.works and apart.works:
         return Route(
             answer=Answer.PASS,
-            why=f"{declaration.name} for {ranks} cards, where peer access works",
+            why=f"{declaration.name} for {ranks} cards{_SAID[link]}, where peer access works",
             destination=cls.dotted,
             proofs=(*declaration.proofs, Proof("source", cls.where, f"class {cls.qualified}")),
             gates=gates,
@@ -144,6 +177,20 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
         gates=gates,
         hint="NCCL runs instead" if answer is Answer.FAIL else "",
     )
+
+
+_SAID = {True: " that NVLink joins, as it usually does this card", False: " without NVLink", None: ""}
+
+
+def _linked(gpu: str) -> bool | None:
+    """Whether NVLink joins all cards of a kind; None for a card nobody knows, and for one that has it in pairs."""
+    try:
+        known = get_gpu(gpu)
+    except SublightError:
+        return None
+    if known.nvlink_bytes_per_s_bidirectional.value == 0:
+        return False
+    return True if known.interconnect.startswith("nvlink") else None
 
 
 def _why(name: str, joined: _Made, apart: _Made, ranks: int) -> str:

@@ -7,6 +7,7 @@ the others. The line that refuses is the class's own `_supports_...` method, whe
 import ast
 import re
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -186,9 +187,16 @@ def text(value: Value) -> str:
     )
 
 
+_OPERATORS = "torch.ops."
+
+
 def _doubt(outcome: Outcome) -> str:
     """What an answer depends on: the value itself where it is one unknown, else the first test walked on both sides."""
     value = outcome.value[0] if isinstance(outcome.value, tuple) and outcome.value else outcome.value
+    before = takewhile(lambda event: event.kind != "branch" or event.outcome is not None, outcome.events)
+    compiled = next((event for event in before if event.kind == "call" and event.name.startswith(_OPERATORS)), None)
+    if compiled is not None:
+        return f"the answer of the compiled {compiled.name} ({compiled.where}), which only a call on the card tells"
     at = next((event.where for event in reversed(outcome.events) if event.kind == "branch"), "")
     if isinstance(value, Unknown) and " " in value.why and at:
         return f"{value.why} ({at})"

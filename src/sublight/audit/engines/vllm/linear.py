@@ -76,7 +76,9 @@ def _walk(sources: Sources, target: Target, name: str, assumed: Assumed) -> Walk
 def route(sources: Sources, declaration: Declaration, target: Target, assumed: Assumed) -> Route:
     if not target.expert_format.startswith("NVFP4"):
         return Route(
-            answer=Answer.NOT_KNOWN, why=f"kernels for NVFP4 layers; this checkpoint is {target.expert_format}"
+            answer=Answer.FAIL,
+            why=f"kernels for NVFP4 layers; this checkpoint is {target.expert_format}",
+            hint="an NVFP4 checkpoint of the model",
         )
     if linear_enum.is_laid_out_so(sources):
         return linear_enum.route(sources, declaration, target, assumed)
@@ -93,7 +95,7 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     answer = Answer.PASS if verdict is None or verdict.passes else Answer.NOT_KNOWN
     why = f"{declaration.name} runs {chosen.cls.qualified}"
     if verdict is not None and verdict.passes is None:
-        why += f", if {verdict.reason.removeprefix('depends on ')}"
+        why += f", which {verdict.reason}"
     destination = chosen.cls.dotted
     if declaration.name == "auto":
         why = f"{chosen.cls.qualified}{_before(chosen, chosen.cls)}"
