@@ -8,7 +8,7 @@ from sublight.bench.record.comm import CommBench, Message, Way
 from sublight.bench.record.kernels import Ceilings, Checked, KernelBench, Result, Shape
 from sublight.bench.record.measurement import Timing
 from sublight.bench.record.ops import OpRow, OpsBench, Part
-from sublight.report.blocks import Curves, Document, Table
+from sublight.report.blocks import Curves, Document, Headline, Table
 from sublight.report.text import render_text
 from sublight.report.views import document
 from tests.bench.test_records import WHERE, measurement
@@ -117,3 +117,16 @@ def test_collectives_and_a_rehearsal() -> None:
     assert "rehearsal" not in render_text(document(bench), width=100, colour=False)
     rehearsed = msgspec.structs.replace(bench, environment=msgspec.structs.replace(WHERE, device="cpu"))
     assert "A rehearsal on a CPU" in render_text(document(rehearsed), width=100, colour=False)
+
+
+def test_who_ran_and_which_peer_is_the_best() -> None:
+    results = (result("a", 24.0), result("b", 23.6), result("decode", 11.8, "kernel"))
+    bench = kernels(shape(1, *results), ran={"a": "humming-kernels 0.1.20 with the small kernels of SGLang 0.5.23"})
+    assert bench.shapes[0].best_peer is not None
+    assert bench.shapes[0].best_peer.name == "b"
+    page = document(bench)
+    headline = next(b for b in page.blocks if isinstance(b, Headline))
+    assert headline.figures[0][2].endswith("; 2.00x the speed of b, the best peer")
+    text = " ".join(render_text(page, width=200, colour=False).split())
+    assert "a: humming-kernels 0.1.20 with the small kernels of SGLang 0.5.23" in text
+    assert shape(1, result("decode", 11.8, "kernel")).best_peer is None

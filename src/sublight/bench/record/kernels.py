@@ -80,9 +80,15 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[Result, ...]
 
     @property
+    def best_peer(self) -> Result | None:
+        """The fastest candidate of another project."""
+        timed = [(r.measurement.seconds, r) for r in self.results if r.kind == "peer" and r.measurement is not None]
+        return min(timed, key=lambda pair: pair[0])[1] if timed else None
+
+    @property
     def best_peer_s(self) -> float | None:
-        times = [r.measurement.seconds for r in self.results if r.kind == "peer" and r.measurement]
-        return min(times, default=None)
+        best = self.best_peer
+        return best.measurement.seconds if best is not None and best.measurement is not None else None
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):

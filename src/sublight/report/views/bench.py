@@ -30,6 +30,7 @@ def kernels_document(bench: KernelBench) -> Document:
         Heading("Shapes"),
         _shapes_table(bench),
         *_chart(bench),
+        *_ran(bench),
         *_absent(bench),
         *_swept(bench),
         Heading("What the numbers mean"),
@@ -45,10 +46,10 @@ def _headline(bench: KernelBench) -> tuple[tuple[str, str, str], ...]:
         ours = _best(shape, "kernel") or _best(shape, "reference")
         if ours is None or ours.measurement is None:
             continue
-        peer = shape.best_peer_s
-        against = (
-            f"{show_ratio(peer / ours.measurement.seconds)} the best peer's speed" if peer else "no peer was timed"
-        )
+        peer, peer_s = shape.best_peer, shape.best_peer_s
+        against = "no peer was timed"
+        if peer is not None and peer_s is not None:
+            against = f"{show_ratio(peer_s / ours.measurement.seconds)} the speed of {peer.name}, the best peer"
         share = show_percent(shape.floor_s / ours.measurement.seconds)
         text = f"{ours.name}: {share} of a read of those bytes; {against}"
         figures.append((tokens_text(shape.tokens), show_time(ours.measurement.seconds), text))
@@ -136,6 +137,12 @@ def _chart(bench: KernelBench) -> list[Block]:
         )
         curves.append(Curve(name, points))
     return [Curves("Time of a layer over tokens", "tokens", "us", tuple(curves), log_x=True, log_y=True)]
+
+
+def _ran(bench: KernelBench) -> list[Block]:
+    if not bench.ran:
+        return []
+    return [Heading("Who took part"), Listing(tuple(Cell(f"{name}: {words}") for name, words in bench.ran.items()))]
 
 
 def _absent(bench: KernelBench) -> list[Block]:
