@@ -11,6 +11,7 @@ from sublight.audit.engines.base import Declaration, Route
 from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed
 from sublight.audit.log import read_log
+from sublight.audit.log.record import FactKind
 from sublight.audit.origin import of_log as of_log_origin
 from sublight.audit.proven import Seen, labels_of, last_rungs
 from sublight.audit.question import ask, card
@@ -205,7 +206,13 @@ def test_a_trace_proves_the_name_that_the_log_says_was_asked_for(tmp_path: Path)
         name: last_rungs(made, "sglang", declaration(name), route("sglang.marlin.run"), seen)[0]
         for name in ("auto", "marlin", "experimental_sgl_marlin")
     }
-    assert [step.answer for step in found.values()] == [Answer.PASS, Answer.NOT_KNOWN, Answer.NOT_KNOWN]
+    assert {step.answer for step in found.values()} == {Answer.NOT_KNOWN}
+    assert found["auto"].why.endswith("hangs on more, of which nothing is said: engine version, architecture")
+    named = msgspec.structs.replace(log.facts[0], kind=FactKind.ARCHITECTURE, fields={"name": made.target.architecture})
+    told = msgspec.structs.replace(log, engine_version="0.5.16", facts=(*log.facts, named))
+    ran = last_rungs(made, "sglang", declaration("auto"), route("sglang.marlin.run"),
+                     msgspec.structs.replace(seen, log=told))[0]  # fmt: skip
+    assert ran.answer is Answer.PASS
     assert found["marlin"].why == (
         "kernels of Marlin ran for the experts in a run that asked for auto; other names may lead to other kernels of "
         "that kind"
@@ -249,3 +256,18 @@ def test_findings_of_a_log_and_of_the_wrong_log() -> None:
     assert any("humming" in finding.text for finding in found)
     wrong = next(iter(of_log(log, question, ["vllm"], {}, frozenset())))
     assert wrong.text.startswith("it is a log of sglang, which is not audited here")
+
+
+def test_a_trace_proves_auto_only_where_all_is_told_that_it_hangs_on(tmp_path: Path) -> None:
+    """A name that was asked for is one kernel; what auto leads to is another on the next card or version."""
+    seen = Seen(kernels={"Marlin": (96, "Marlin")}, trace="t.json", card="NVIDIA H200")
+    made = scene(installation(), tmp_path, judged=target(9, 0, gpu="h200"))
+    named, auto = (
+        last_rungs(made, "sglang", declaration(name), route("sglang.marlin.run"), seen)[0]
+        for name in ("marlin", "auto")
+    )
+    assert (named.answer, auto.answer) == (Answer.PASS, Answer.NOT_KNOWN)
+    assert auto.why == (
+        "kernels of Marlin ran for the experts, but what auto leads to hangs on more, of which nothing is said: "
+        "engine version, model, which backend was asked for"
+    )

@@ -196,7 +196,15 @@ def _traced(scene: Scene, declaration: Declaration, route: Route, seen: Seen) ->
         origin = Origin(differs=origin.differs, untold=(*origin.untold, "which backend was asked for"))
     if origin.differs:
         return _elsewhere("the trace", said, origin, (proof,))
+    lacking = [thing for thing in origin.untold if thing in _HANGS_ON] if declaration.name == "auto" else []
+    if lacking:
+        why = f"{said}, but what auto leads to hangs on more, of which nothing is said: {', '.join(lacking)}"
+        return unknown(Rung.EXECUTED, why, proof, hint=f"{_HINT}, both of one run")
     return passed(Rung.EXECUTED, said + origin.caveat, proof)
+
+
+# What the engine chooses by when it is asked for nothing, as `origin` calls it.
+_HANGS_ON = frozenset({"card", "engine version", "architecture", "model", "which backend was asked for"})
 
 
 # Words in a destination or name -> how the rules of `trace` call whose kernel it is. The first that fits decides.
