@@ -1,17 +1,20 @@
 """The audit through ssh, against a real sshd on loopback: the same answers as on the machine itself."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sublight.audit.auditor import Auditor, Options
 from sublight.audit.cache import Cache
-from sublight.audit.doors import InterpreterDoor
+from sublight.audit.doors import InterpreterDoor, Request
 from sublight.audit.ladder import Answer
 from sublight.audit.question import ask, card
 from sublight.audit.reading import DoorReader
+from sublight.audit.record import Audit
+from sublight.audit.replies import Reply
 from sublight.audit.summary import audit, audit_symbols
 from sublight.errors import HostError
 from sublight.facts.workload import Layout
@@ -20,7 +23,7 @@ from sublight.hosts.local import LocalHost
 from sublight.hosts.ssh import SshHost
 from sublight.registry import Registry
 from tests.audit.machines import Environment
-from tests.audit.tiny import SOURCE
+from tests.audit.tiny import SOURCE, Tiny
 from tests.hosts import sshd
 
 
@@ -62,6 +65,109 @@ def test_the_same_answers_from_afar(host: SshHost, environment: Environment, tmp
     environment.write({"tiny/backends.py": SOURCE.replace('"picky"', '"fussy"')})
     changed = audit(Auditor(far, Options(), Cache(tmp_path / "cache")), question)
     assert [ladder.name for ladder in changed.engines[0].ladders][1] == "fussy"
+
+
+class Asked:
+    """A door that keeps what it was asked for."""
+
+    def __init__(self, door: InterpreterDoor) -> None:
+        self.requests: list[Request] = []
+        self._ask = door.ask
+        door.ask = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, request: Request, timeout_s: float = 120.0) -> Reply:
+        self.requests.append(request)
+        return self._ask(request, timeout_s)
+
+    def read(self) -> list[str]:
+        """Files, by their last two parts, that were asked for."""
+        asked = [request["read"] for request in self.requests if "read" in request]
+        return ["/".join(path.split("/")[-2:]) for one in asked for path in [*one["paths"], *one.get("folders", ())]]
+
+    def questions(self) -> list[str]:
+        return ["+".join(request) for request in self.requests]
+
+
+def test_another_question_fetches_no_file_again(environment: Environment, tmp_path: Path) -> None:
+    """What came of a machine's files serves every later run, as long as size and time of change are the same."""
+    environment.write({"kernels/more.py": "def run(): ...\n"})
+
+    def run(gpu: str) -> tuple[Asked, Audit]:
+        far = InterpreterDoor(LocalHost(), environment.python, False)
+        asked = Asked(far)
+        question = ask("glm-5-nvfp4", card(gpu, None), Layout(tp=8))
+        return asked, audit(Auditor(far, Options(imports=False), Cache(tmp_path / "cache")), question)
+
+    first, _ = run("rtx-pro-6000-server")
+    assert "tiny/backends.py" in first.read() or "site-packages/tiny" in first.read()
+    again, made = run("b200")
+    assert again.read() == []
+    # "sturdy" is refused on sm_100, and "picky" let through, though no code is there to prove it.
+    assert [ladder.steps[4].answer for ladder in made.engines[0].ladders[:2]] == [Answer.FAIL, Answer.NOT_KNOWN]
+    environment.write({"tiny/backends.py": SOURCE.replace('"picky"', '"fussy"')})
+    third, made = run("h200")
+    assert third.read() == ["tiny/backends.py"]
+    assert made.engines[0].ladders[1].name == "fussy"
+
+
+def test_engines_share_what_was_read_from_afar(environment: Environment) -> None:
+    far = InterpreterDoor(LocalHost(), environment.python, False)
+    asked = Asked(far)
+    auditor = Auditor(far, Options(), Cache(None))
+    path = f"{environment.folder}/tiny/backends.py"
+    one, two = auditor.sources().reader, auditor.sources().reader
+    assert one.read(path) == two.read(path) == SOURCE.encode()
+    assert asked.questions()[1:] == ["names", "read"]
+    assert (one.files, two.files) == ({path}, {path})
+    one.read(f"{environment.folder}/tiny/__init__.py")
+    assert two.files == {path}  # each knows what it used
+
+
+def test_imports_that_hold_are_told_in_one_question(environment: Environment, tmp_path: Path) -> None:
+    names = [f"m{number}" for number in range(5)]
+    environment.write({f"kernels/{name}.py": "def run(): ...\n" for name in names})
+    symbols = [f"kernels.{name}.run" for name in names]
+
+    def run() -> tuple[list[str], int]:
+        far = InterpreterDoor(LocalHost(), environment.python, False)
+        asked = Asked(far)
+        auditor = Auditor(far, Options(), Cache(tmp_path / "cache"))
+        before = len(asked.requests)
+        auditor.importing(symbols)
+        return asked.questions()[before:], auditor.fresh
+
+    assert run() == (["import"], 5)
+    assert run() == (["status"], 0)
+    environment.write({"kernels/m3.py": "def run(): return 3\n"})
+    assert run() == (["status", "import"], 1)
+
+
+class TwoAreas(Tiny):
+    areas = ("moe", "attention")
+
+
+TWO_AREAS = TwoAreas()
+
+
+def test_a_far_engine_is_read_in_one_process(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one would need questions of its own, and what it was told would be lost with it."""
+    engines = Registry("engine", "sublight.no_such_group", {"tiny": "tests.audit.test_far:TWO_AREAS"})
+    monkeypatch.setattr("sublight.audit.auditor.ENGINES", engines)
+    forked: list[object] = []
+
+    @contextmanager
+    def beside(work: Callable[[], object], answer_type: object) -> Iterator[Callable[[], object]]:
+        forked.append(answer_type)
+        yield work
+
+    monkeypatch.setattr("sublight.audit.routes.beside", beside)
+    question = ask("glm-5-nvfp4", card("rtx-pro-6000-server", None), Layout(tp=8))
+    for here, processes in ((True, 1), (False, 0)):
+        forked.clear()
+        door = InterpreterDoor(LocalHost(), environment.python, here)
+        made = audit(Auditor(door, Options(imports=False), Cache(None)), question)
+        assert {ladder.area for ladder in made.engines[0].ladders} == {"moe", "attention"}
+        assert len(forked) == processes
 
 
 def test_files_come_a_folder_at_a_time(host: SshHost, tmp_path: Path) -> None:

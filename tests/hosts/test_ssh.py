@@ -288,3 +288,39 @@ def test_what_is_no_name_of_a_host(name: str) -> None:
 def test_how_a_host_is_named(name: str, destination: str, port: str | None) -> None:
     host = SshHost(name)
     assert host._destination == destination and host._options == (("-p", port) if port else ())
+
+
+def test_one_connection_through_a_proxy(server: sshd.Server, tmp_path: Path) -> None:
+    """What a ProxyCommand or a jump host's ssh started lives as long as the connection, and no longer."""
+    pids = tmp_path / "pids"
+    proxy = tmp_path / "proxy.py"
+    proxy.write_text(
+        "import os, socket, sys, threading\n"
+        f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
+        f"far = socket.create_connection(('127.0.0.1', {server.port}))\n"
+        "def up():\n"
+        "    while data := os.read(0, 65536):\n"
+        "        far.sendall(data)\n"
+        "threading.Thread(target=up, daemon=True).start()\n"
+        "while data := far.recv(65536):\n"
+        "    os.write(1, data)\n"
+        "    os.write(2, b'a word of a proxy\\n')\n"
+    )
+    before = server.log().count("Accepted publickey")
+    with SshHost(server.destination, (*server.options, "-o", f"ProxyCommand={sys.executable} {proxy}")) as host:
+        assert [host.run(["echo", str(n)]).text for n in range(4)] == [f"{n}\n" for n in range(4)]
+    assert server.log().count("Accepted publickey") == before + 1
+    (pid,) = map(int, pids.read_text().split())
+    assert gone(pid)
+
+
+def test_a_proxy_that_never_connects_is_ended(
+    server: sshd.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "_LOGIN_S", 1)
+    monkeypatch.setattr(ssh, "CONNECT_TIMEOUT_S", 1)
+    pid = tmp_path / "pid"
+    command = f"sh -c 'echo $$ > {pid}; exec sleep 600'"
+    error = refused(server.destination, (*server.options, "-o", f"ProxyCommand={command}"))
+    assert "did not answer" in error.found or "timed out" in error.found
+    assert gone(int(pid.read_text()))

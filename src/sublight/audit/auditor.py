@@ -13,7 +13,7 @@ from sublight.audit.engines import ENGINES
 from sublight.audit.engines.base import Engine
 from sublight.audit.gathering import imports_of, known_distributions, remember
 from sublight.audit.installation import Installation, look
-from sublight.audit.reading import WatchedSources, reader
+from sublight.audit.reading import Far, Told, WatchedSources, reader
 from sublight.audit.replies import Imported, Place
 from sublight.audit.scene import Trying
 from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
@@ -138,7 +138,22 @@ class Auditor:
         owned = self.installation.found.owners.items()
         roots = {top: owners[0].folder for top, owners in owned if owners and top not in _OUTSIDE}
         roots |= {name: place.folder for name, place in self.installation.places.items() if place.folder}
-        return WatchedSources(reader(self.door), roots)
+        return WatchedSources(reader(self.door, self.far), roots)
+
+    @cached_property
+    def far(self) -> Far:
+        """Files of another machine, as all engines read them; those of an earlier run while they are unchanged."""
+        if not self.door.live:
+            return Far()
+        return Far(
+            lambda: self.cache.peek("files", (self.door.name,), dict[str, Told]) or {},
+            lambda paths: self.cache.status(self.door, paths),
+        )
+
+    def keep(self) -> None:
+        """What came of another machine's files, for the next run."""
+        if self.door.live and not self.door.reads_here and self.far.fresh:
+            self.cache.put("files", (self.door.name,), self.far.told, self.door)
 
     def importing(self, symbols: Sequence[str]) -> dict[str, Imported]:
         """What came of importing these; empty, and `not_imported` says why, where that is not done."""

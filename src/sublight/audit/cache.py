@@ -37,6 +37,7 @@ class Cache:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
+        self._told: dict[str, dict[str, tuple[int, int] | None]] = {}
         self.hits = 0
         self.misses = 0
 
@@ -53,7 +54,7 @@ class Cache:
             return compute()[0]
         path = self._folder / f"{kind}-{_digest(key)}.json"
         entry = _read(path)
-        if entry is not None and status(door, entry.paths) == entry.state:
+        if entry is not None and self.status(door, entry.paths) == entry.state:
             with suppress(msgspec.DecodeError):
                 answer = msgspec.json.decode(entry.answer, type=answer_type)
                 self.hits += 1
@@ -76,8 +77,25 @@ class Cache:
         if self._folder is not None:
             self._write(self._folder / f"{kind}-{_digest(key)}.json", answer, tuple(sorted(set(paths))), door)
 
+    def status(self, door: Door, paths: Iterable[str]) -> State:
+        """`reading.status`; of another machine's files each is asked for once in a run, which is one look at it.
+
+        A file that changes later in the run has an older state here than it has then, so what is kept is not used.
+        """
+        if door.reads_here:
+            return status(door, paths)
+        asked = list(paths)
+        told = self._told.setdefault(door.name, {})
+        missing = [path for path in asked if path not in told]
+        if missing:
+            found = status(door, missing)
+            if door.lost:
+                return {}
+            told |= {path: found.get(path) for path in missing}
+        return {path: state for path in asked if (state := told[path]) is not None}
+
     def _write(self, path: Path, answer: Any, paths: tuple[str, ...], door: Door) -> None:
-        entry = _Entry(paths, status(door, paths) if paths else {}, msgspec.Raw(msgspec.json.encode(answer)))
+        entry = _Entry(paths, self.status(door, paths) if paths else {}, msgspec.Raw(msgspec.json.encode(answer)))
         with suppress(OSError, InputFileError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, msgspec.json.encode(entry))

@@ -71,12 +71,15 @@ def imports_of(
     """
     cards = installation.cards.best if installation.cards else ()
     around = (door.name, installation.found.fingerprint, installation.environment, [card.name for card in cards])
-    kept: dict[str, Imported] = {}
     wanted = list(dict.fromkeys(symbols))
-    for symbol in wanted:
-        before = cache.peek("import", (*around, symbol), Imported)
-        if before is not None and before.outcome in ("found", "error") and _holds(door, before):
-            kept[symbol] = before
+    before = {symbol: cache.peek("import", (*around, symbol), Imported) for symbol in wanted}
+    sure = {symbol: done for symbol, done in before.items() if done is not None and done.outcome in ("found", "error")}
+    states = cache.status(door, sorted({path for done in sure.values() for path in done.loaded}))
+    kept = {
+        symbol: done
+        for symbol, done in sure.items()
+        if all(states.get(path) == state for path, state in done.loaded.items())
+    }
     missing = [symbol for symbol in wanted if symbol not in kept]
     if not missing:
         return kept, 0, ""
@@ -93,12 +96,6 @@ def imports_of(
     for symbol, done in fresh.items():
         cache.put("import", (*around, symbol), done, door)
     return {**kept, **fresh}, len(fresh), ""
-
-
-def _holds(door: Door, before: Imported) -> bool:
-    from sublight.audit.reading import status
-
-    return status(door, before.loaded) == before.loaded
 
 
 def tops_of(symbols: Iterable[str]) -> tuple[str, ...]:

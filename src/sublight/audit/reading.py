@@ -6,7 +6,7 @@ What was read, and with which size and time of change, is what a cached answer d
 import base64
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os.path import commonpath
 from pathlib import Path
 from typing import Any
@@ -42,30 +42,94 @@ class DiskReader:
         return tuple(files.names([folder]).get(folder, ()))
 
 
+States = dict[str, tuple[int, int]]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A file of another machine as it came: its size and time of change, and zlib of what it holds."""
+
+    size: int
+    changed: int
+    data: bytes
+
+
+class Far:
+    """What has come of another machine's files, for all that read them in a run, and for the next run.
+
+    Args:
+        before: what an earlier run kept: path -> file. What has changed since is left out, by one question.
+        states: tells size and time of change of paths, as `status` does.
+
+    Attributes:
+        ahead: of a folder listed with all below it: how many files come along with one, and what came the last time.
+        told: every file that came or still holds, for the next run.
+        fresh: whether those are others than an earlier run kept.
+    """
+
+    def __init__(
+        self, before: Callable[[], Mapping[str, Told]] = dict, states: Callable[[Iterable[str]], States] = lambda _: {}
+    ) -> None:
+        self.files: dict[str, bytes | None] = {}
+        self.names: dict[str, tuple[str, ...]] = {}
+        self.ahead: dict[str, tuple[int, frozenset[str]]] = {}
+        self.told: dict[str, Told] = {}
+        self.fresh = False
+        self._before: Callable[[], Mapping[str, Told]] | None = before
+        self._states = states
+
+    def take(self, found: Mapping[str, FileTold]) -> None:
+        for path, entry in found.items():
+            data = base64.b64decode(entry.data) if entry.data is not None else None
+            self.files[path] = zlib.decompress(data) if data is not None else None
+            if data is not None:
+                self.told[path] = Told(entry.size, entry.mtime_ns, data)
+                self.fresh = True
+
+    def remember(self) -> None:
+        """What an earlier run kept and still holds, at the first call."""
+        before, self._before = self._before, None
+        kept = before() if before is not None else {}
+        if not kept:
+            return
+        now = self._states(kept)
+        same = {path: one for path, one in kept.items() if now.get(path) == (one.size, one.changed)}
+        self.fresh = len(same) < len(kept)
+        self.told |= same
+        self.files |= {path: zlib.decompress(one.data) for path, one in same.items()}
+
+
 class DoorReader:
     """Files that come through a door: many at once beforehand, then with each that is asked for those near it.
 
     Raises HostError when the connection is lost.
     """
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, far: Far | None = None) -> None:
         self.files: set[str] = set()
         self.folders: set[str] = set()
         self.door = door
-        self._files: dict[str, bytes | None] = {}
-        self._names: dict[str, tuple[str, ...]] = {}
-        # Of a folder listed with all below it: how many files come along with one, and what came the last time.
-        self._ahead: dict[str, tuple[int, frozenset[str]]] = {}
+        self._far = far if far is not None else Far()
+        self._files = self._far.files
+        self._names = self._far.names
+        self._ahead = self._far.ahead
 
     def fetch(self, folders: Iterable[str], paths: Iterable[str] = ()) -> None:
         """Every Python file below `folders`, and `paths`, in as few questions as an answer's size allows."""
-        asked = list(paths)
-        for found in read_in_parts(lambda arguments: self.door.ask({"read": arguments})["read"], asked, folders):
-            self._files |= {path: _bytes(entry) for path, entry in found.items()}
-        self._files |= {path: None for path in asked if path not in self._files}
+        self._far.remember()
+        listed = [folder for folder in folders if folder in self._names]
+        unlisted = [folder for folder in folders if folder not in self._names and not self._known_absent(folder)]
+        asked = [path for path in paths if path not in self._files]
+        asked += [path for folder in listed for path in self._missing(folder)]
+        if not asked and not unlisted:
+            return
+        for found in read_in_parts(lambda arguments: self.door.ask({"read": arguments})["read"], asked, unlisted):
+            self._far.take(found)
+        for path in asked:
+            self._files.setdefault(path, None)
 
     def read(self, path: str) -> bytes | None:
         self.files.add(path)
+        self._far.remember()
         if path not in self._files:
             folder, _, name = path.rpartition("/")
             if not self.door.live:
@@ -91,10 +155,11 @@ class DoorReader:
         beside.sort(key=lambda item: (-len(commonpath((path, item))), item))
         asked = list(dict.fromkeys([path, *beside[:window]]))
         reply = self.door.ask({"read": {"paths": asked}})["read"]
-        found = msgspec.json.decode(reply.answer, type=dict[str, FileTold]) if reply.answer else {}
-        fresh = {item: _bytes(entry) for item, entry in found.items() if not entry.later}
-        self._files = {path: None} | self._files | fresh
-        self._ahead[tree] = window, frozenset(fresh) - {path}
+        told = msgspec.json.decode(reply.answer, type=dict[str, FileTold]) if reply.answer else {}
+        found = {item: entry for item, entry in told.items() if not entry.later}
+        self._far.take(found)
+        self._files.setdefault(path, None)
+        self._ahead[tree] = window, frozenset(found) - {path}
 
     def _missing(self, top: str) -> list[str]:
         """Source files that are not here yet: of a folder, and of all listed folders below it."""
@@ -187,8 +252,8 @@ class WatchedSources(Sources):
         return tuple(sorted(own | self._elsewhere.unparsed))
 
 
-def reader(door: Door) -> AnyReader:
-    return DiskReader() if door.reads_here else DoorReader(door)
+def reader(door: Door, far: Far | None = None) -> AnyReader:
+    return DiskReader() if door.reads_here else DoorReader(door, far)
 
 
 def status(door: Door, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
@@ -210,7 +275,3 @@ def status(door: Door, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
 
 def _decoded(answer: msgspec.Raw) -> dict[str, Any]:
     return msgspec.json.decode(answer, type=dict[str, Any]) if answer else {}
-
-
-def _bytes(entry: FileTold) -> bytes | None:
-    return zlib.decompress(base64.b64decode(entry.data)) if entry.data is not None else None

@@ -87,6 +87,7 @@ def record(
     odd: Sequence[AuditFinding],
 ) -> Audit:
     installation = auditor.installation
+    auditor.keep()
     found = [
         *odd,
         *findings.of_installation(installation),

@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
 from sublight.errors import HostError
@@ -66,6 +67,38 @@ def run_bounded(
         time.monotonic() - started,
         exchange.truncated,
     )
+
+
+def run_leaving(argv: Sequence[str], timeout_s: float, environment: Mapping[str, str], said: Path) -> Completed:
+    """Run a program that ends well when something it started goes on behind it, and leave that alone.
+
+    Such a something may need its siblings: the connection that ssh leaves behind talks through the ProxyCommand or the
+    jump host's ssh that it started before. Where the program does not end well or in time, all of it is ended.
+
+    Args:
+        said: a file for what it and its children write, also later, when no pipe would have a reader any more.
+    """
+    started = time.monotonic()
+    with said.open("wb") as output:
+        # as in `run_bounded`
+        child = subprocess.Popen(  # noqa: S603
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=dict(environment),
+        )
+    try:
+        code: int | None = child.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        code = None
+    except BaseException:
+        _end_group(child)
+        raise
+    if code != 0:
+        _end_group(child)
+    return Completed(tuple(argv), code, stderr=said.read_bytes(), seconds=time.monotonic() - started)
 
 
 class _Exchange:

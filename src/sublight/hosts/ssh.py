@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sublight.errors import HostError, UsageError
 from sublight.hosts.base import Completed
-from sublight.hosts.process import run_bounded
+from sublight.hosts.process import run_bounded, run_leaving
 from sublight.hosts.refusals import refusal
 
 CONNECT_TIMEOUT_S = 10
@@ -118,12 +118,8 @@ class SshHost:
             raise HostError(f"reaching {self.name}", "there is no ssh on this machine", "the OpenSSH client installed")
         folder = Path(_short_folder())
         try:
-            done = run_bounded(
-                (*self._ssh(folder), "-M", "-N", "-f", "--", self._destination),
-                b"",
-                CONNECT_TIMEOUT_S + _LOGIN_S,
-                _environment(),
-            )
+            argv = (*self._ssh(folder), "-M", "-N", "-f", "--", self._destination)
+            done = run_leaving(argv, CONNECT_TIMEOUT_S + _LOGIN_S, _environment(), folder / "said")
             if not done.ok:
                 raise self._refused(done, "reaching")
         except BaseException:
@@ -140,6 +136,7 @@ class SshHost:
             "ConnectTimeout": str(CONNECT_TIMEOUT_S),
             "ControlPath": str(folder / "s"),
             "ControlPersist": str(_IDLE_S),
+            "Compression": "yes",  # most of what comes is text, and the far machine is far
             "ServerAliveInterval": "5",
             "ServerAliveCountMax": "3",
             "ClearAllForwardings": "yes",
