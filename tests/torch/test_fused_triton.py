@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sublight.errors import KernelError
 from sublight.facts.gpu import get_gpu
@@ -129,6 +130,64 @@ def test_the_interpreter_computes_the_oracle(tmp_path: Path) -> None:
     errors = [float(line) for line in script(INTERPRETED, tmp_path, TRITON_INTERPRET="1").split()]
     assert len(errors) == 10
     assert max(errors) < 6e-4  # what rounding to fp16 twice makes: 2**-11 of a value at most
+
+
+def run_ptx(text: str, word: int, pair: int, dtype: torch.dtype) -> list[int]:
+    """The four result registers of a text of inline assembly, for the few instructions that it is made of."""
+    registers = {"$4": word, "$5": pair}
+
+    def value(name: str) -> int:
+        return registers[name] if name in registers else int(name, 0)
+
+    def halves(register: int) -> torch.Tensor:
+        return torch.tensor([register & 0xFFFF, register >> 16], dtype=torch.int32).to(torch.uint16).view(dtype)
+
+    for line in text.strip("{}").split(";"):
+        operation, *names = line.replace(",", " ").split() or [".reg"]
+        if operation == ".reg":
+            continue
+        a, b, *rest = (value(name) for name in (*names[1:], "0"))
+        match operation:
+            case "shl.b32":
+                result = a << b
+            case "shr.b32":
+                result = a >> b
+            case "and.b32":
+                result = a & b
+            case "lop3.b32":
+                assert rest[1] == 0xEA  # (a & b) | c
+                result = a & b | rest[0]
+            case "mov.b32":
+                result = a
+            case "prmt.b32":
+                both = a | b << 32
+                result = sum((both >> 8 * (rest[0] >> 4 * byte & 7) & 255) << 8 * byte for byte in range(4))
+            case _:
+                assert operation in ("fma.rn.bf16x2", "fma.rn.f16x2") and rest[0] == 0x80008000  # plus -0
+                low, high = (halves(a) * halves(b)).view(torch.uint16).to(torch.int64).tolist()
+                result = low | high << 16
+        registers[names[0]] = result & 0xFFFFFFFF
+    return [registers[f"${number}"] for number in range(4)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_eight_codes_are_decoded_to_what_they_mean(dtype: torch.dtype) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from sublight.kernels import fused_triton_operands as operands
+    from sublight.kernels.numerics.minifloat import from_e2m1
+
+    half = dtype == torch.bfloat16
+    text = (operands._DECODE_BF16 if half else operands._DECODE_FP16).value
+    lift, unit = (2.0**119, 2.0**7) if half else (2.0**6, 2.0**8)
+    for scale in (448.0, 1.0, 0.40625, 2.0**-6, 2.0**-9):
+        bits = int(torch.tensor([scale * lift]).to(dtype).view(torch.uint16).item())
+        for first in range(16):
+            codes = [(first + 3 * place) % 16 for place in range(8)]
+            word = sum(code << 4 * place for place, code in enumerate(codes))
+            got = torch.tensor(run_ptx(text, word, bits | bits << 16, dtype), dtype=torch.int64)
+            values = torch.stack((got & 0xFFFF, got >> 16), dim=1).flatten().to(torch.uint16).view(dtype)
+            wanted = from_e2m1(torch.tensor(codes, dtype=torch.uint8)) * scale
+            assert torch.equal(values.double() * unit, wanted.double()), (scale, codes)
 
 
 CASES = {
