@@ -53,6 +53,7 @@ class Oracle:
         self.experts = experts
         self.inputs = [inputs[i % len(inputs)] for i in range(min(3, max(1, len(inputs))))]
         self.expected = [moe_forward(i.x, i.ids, i.weights, experts) for i in self.inputs]
+        self.fingerprints = _fingerprints(experts)
 
 
 def eager_only(call: Call) -> Callable[[], object]:
@@ -69,7 +70,6 @@ def judge(run: Layer, oracle: Oracle, tolerance: float, modes: Modes, where: str
         where: the shape and format, for the agreement.
     """
     worst, runs = 0.0, 0
-    before = _fingerprints(oracle.experts)
     bench = _Bench(run, oracle, tolerance)
     for mode, make in modes.items():
         try:
@@ -85,7 +85,7 @@ def judge(run: Layer, oracle: Oracle, tolerance: float, modes: Modes, where: str
             return Verdict(None, f"{mode}: {error.asked}: {error.found}")
         except Exception as error:  # a candidate may raise anything; that is an answer about it
             return Verdict(None, f"{mode}: {type(error).__name__}: {_first_line(error)}")
-    if _fingerprints(oracle.experts) != before:
+    if _fingerprints(oracle.experts) != oracle.fingerprints:
         return Verdict(None, "it changed the weights it was given")
     agreed = Agreed(
         relative_error=worst,
@@ -192,15 +192,17 @@ def _tensors(experts: Experts) -> list[Tensor]:
 
 
 def _fingerprints(experts: Experts) -> list[int]:
-    """A sum of every tensor's bytes, weighted by place so that a swap shows."""
+    """A sum of every tensor's bytes, weighted by place so that a swap shows. Read from the device once, at the end."""
     found = []
     for tensor in _tensors(experts):
+        place: Tensor | None = None
         for part in tensor.reshape(tensor.shape[0], -1).view(torch.uint8):
             size = part.numel() // 4 * 4
             words = part[:size].view(torch.int32)
-            place = torch.arange(words.numel(), device=words.device, dtype=torch.int64) % 1021 + 1
-            found.append(int((words.to(torch.int64) * place).sum()) + int(part[size:].sum()))
-    return found
+            if place is None:
+                place = torch.arange(words.numel(), device=words.device, dtype=torch.int64) % 1021 + 1
+            found.append((words * place).sum() + part[size:].sum())
+    return [int(value) for value in torch.stack(found).tolist()]
 
 
 def _has_guards(tensor: Tensor) -> bool:
