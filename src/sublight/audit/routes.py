@@ -182,13 +182,14 @@ def _answered(
     engine: Engine, sources: WatchedSources, declaration: Declaration, target: Target, told: Mapping[str, Any]
 ) -> Answered:
     route = _route(partial(engine.route, sources, declaration, target, **told))
-    more = [
-        gate
-        for need in route.needs
-        if engine.package != need.symbol.partition(".")[0]
-        for gate in symbol_gates(sources, need.symbol, target.compute_capability)
-    ]
-    gates = {(gate.proof.where, gate.text): gate for gate in (*route.gates, *more)}
+    symbols = [need.symbol for need in route.needs if engine.package != need.symbol.partition(".")[0]]
+    gates = {(gate.proof.where, gate.text): gate for gate in route.gates}
+    for symbol in sorted(symbols, key=route.destination.__ne__):
+        helper = symbol != route.destination and route.destination in symbols
+        for gate in symbol_gates(sources, symbol, target.compute_capability):
+            # A helper's list of cards that it takes is none of the kernel's.
+            listed = () if helper and gate.answer is Answer.PASS else gate.targets
+            gates.setdefault((gate.proof.where, gate.text), msgspec.structs.replace(gate, targets=listed))
     return Answered(declaration=declaration, route=msgspec.structs.replace(route, gates=tuple(gates.values())))
 
 
