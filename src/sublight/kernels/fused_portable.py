@@ -91,4 +91,5 @@ def plan(
         )
         numbers |= {f"{product}_N": block_n, f"{product}_K": block_k, f"{product}_WARPS": 4}
         numbers[f"{product}_STAGES"] = deepest_stages(tile, shared_memory_bytes)
-    return numbers | {"CHUNK": 128 if pairs <= 128 else 1024, "LEAST_N": least_rows}
+    chunk = next((size for size in (128, 1024) if pairs <= size), 8192)
+    return numbers | {"CHUNK": chunk, "GROUP_WARPS": 16 if chunk == 8192 else 4, "LEAST_N": least_rows}

@@ -131,7 +131,14 @@ class _Layer:
         pairs, block_m = x.shape[0] * top_k, numbers["BLOCK_M"]
         room = workspace(self.device, problem, self.chunk * top_k)
         kernels.group_pairs[(experts,)](
-            ids, room.counts, room.offsets, room.order, pairs, self.first, CHUNK=numbers["CHUNK"], num_warps=4
+            ids,
+            room.counts,
+            room.offsets,
+            room.order,
+            pairs,
+            self.first,
+            CHUNK=numbers["CHUNK"],
+            num_warps=numbers["GROUP_WARPS"],
         )
         given, given_scale = x, room.counts
         if self.x4:
