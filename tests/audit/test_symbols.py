@@ -7,7 +7,7 @@ import pytest
 from sublight.audit.source.failing import explain
 from sublight.audit.source.symbols import Existence, resolve
 from sublight.audit.source.tree import Sources
-from sublight.audit.source.whereabouts import whereabouts
+from sublight.audit.source.whereabouts import modules, whereabouts
 from tests.audit.reading import written
 
 PACKAGE = {
@@ -209,6 +209,23 @@ def test_the_definition_of_the_last_name_wins(sources: Sources) -> None:
 def test_nothing_of_the_kind(sources: Sources) -> None:
     assert whereabouts(sources, resolve(sources, "pack.utterly_unlike")) == ()
     assert whereabouts(sources, resolve(sources, "pack.fast")) == ()
+
+
+def test_a_name_is_found_in_folders_without_init_and_not_among_data(tmp_path: Path) -> None:
+    """`spaces` has no `__init__.py` and holds code; `outer` holds nothing but such a folder; `data` holds headers."""
+    sources = written(tmp_path, {"pack/__init__.py": ""})
+    for path, text in {
+        "pack/spaces/kernels.py": "def grouped(): ...\n",
+        "pack/outer/inner/deeper.py": "def masked(): ...\n",
+        "pack/data/include/table.h": "int grouped;\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text)
+    assert modules(sources, "pack") == ["pack", "pack.spaces.kernels", "pack.outer.inner.deeper"]
+    (place,) = whereabouts(sources, resolve(sources, "pack.jit.grouped"))
+    assert (place.symbol, place.proof.where) == ("pack.spaces.kernels.grouped", "pack/spaces/kernels.py:1")
+    (place,) = whereabouts(sources, resolve(sources, "pack.jit.masked"))
+    assert place.symbol == "pack.outer.inner.deeper.masked"
 
 
 def test_a_swallowed_import_is_named_modules_away(sources: Sources) -> None:

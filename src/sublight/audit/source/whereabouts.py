@@ -32,24 +32,37 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def modules(sources: Sources, package: str) -> list[str]:
-    """Dotted names of the modules of a package, the shallow ones first; folders that are no packages are left out."""
+    """Dotted names of the modules of a package, the shallow ones first.
+
+    A folder without `__init__.py` is a package all the same when code lies in it, or in a folder right inside it; data
+    that is shipped beside code is left out.
+    """
     found: list[str] = []
     level = [package]
+
+    def held(name: str) -> tuple[str, ...]:
+        return sources.reader.names(f"{sources.roots[package]}/{name.replace('.', '/')}")
+
     for _ in range(_DEEPEST):
         following: list[str] = []
         for name in level:
-            entries = sources.reader.names(f"{sources.roots[package]}/{name.replace('.', '/')}")
-            if "__init__.py" not in entries:
+            entries = held(name)
+            inside = [f"{name}.{entry[:-1]}" for entry in entries if entry.endswith("/") and entry[:-1].isidentifier()]
+            if not _is_code(entries):
+                following += [each for each in inside if _is_code(held(each))]
                 continue
-            found.append(name)
+            if "__init__.py" in entries:
+                found.append(name)
             found += [f"{name}.{entry[:-3]}" for entry in entries if entry.endswith(".py") and entry != "__init__.py"]
-            following += [
-                f"{name}.{entry[:-1]}" for entry in entries if entry.endswith("/") and entry[:-1].isidentifier()
-            ]
+            following += inside
             if len(found) >= _MOST_FILES:
                 return found
         level = following
     return found
+
+
+def _is_code(entries: tuple[str, ...]) -> bool:
+    return any(entry.endswith(".py") for entry in entries)
 
 
 def _folded(name: str) -> str:
