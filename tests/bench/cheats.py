@@ -225,12 +225,26 @@ def _dies(experts: Experts) -> Layer:
     return run
 
 
+def _dies_late(experts: Experts) -> Layer:
+    """Right for as long as it is compared and made ready; it fails in the rounds of its timing."""
+    calls = []
+
+    def run(x: Tensor, ids: Tensor, weights: Tensor, out: Tensor) -> None:
+        calls.append(1)
+        if len(calls) > 40:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        out.copy_(moe_forward(x, ids, weights, experts))
+
+    return run
+
+
 def _refused(problem: MoeProblem, device: torch.device) -> str:
     return f"{problem.tokens} tokens are not for it"
 
 
 HANGS = _candidate("HANGS", _hangs)
 DIES = _candidate("DIES", _dies)
+DIES_LATE = _candidate("DIES_LATE", _dies_late)
 HONEST = _candidate("HONEST", honest)
 SPOILS = _candidate("SPOILS", mutated_weights)
 GAPS = _candidate("GAPS", zeros_at_three_times)

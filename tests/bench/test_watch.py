@@ -58,6 +58,19 @@ def test_the_measuring_process_ends_with_the_one_that_started_it() -> None:
     assert subprocess.run(argv, stdin=subprocess.DEVNULL, timeout=60, check=False).returncode == 1
 
 
+def test_a_process_that_ends_by_itself_does_so_in_peace() -> None:
+    """With its input still open: the thread that waits for the input's end is in nobody's way."""
+    argv = [sys.executable, "-c", "import sublight.bench.leave as w, sys; w.leave_with_parent(); sys.exit(7)"]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None and process.stderr is not None
+    try:
+        assert process.wait(60) == 7
+        assert process.stderr.read() == b""
+    finally:
+        process.stdin.close()
+        process.stderr.close()
+
+
 def test_one_that_hangs_is_ended_and_the_others_go_on(tiny: Model) -> None:
     found = measured(tiny, "HONEST", "HANGS", limit_s=20.0)
     assert [s.tokens for s in found.shapes] == [1, 2]
@@ -73,6 +86,16 @@ def test_one_that_takes_its_process_with_it(tiny: Model) -> None:
     died = next(r for r in found.shapes[0].results if r.name.endswith("DIES"))
     assert died.reason == "comparing it with the oracle at 2 tokens: its process was ended by signal 9"
     assert next(r for r in found.shapes[0].results if r.name.endswith("HONEST")).measurement is not None
+
+
+def test_one_that_fails_while_it_is_timed_is_named(tiny: Model) -> None:
+    """Rounds of several take turns; which one it was is said before each."""
+    found = measured(tiny, "HONEST", "DIES_LATE", tokens=(1,))
+    honest, died = found.shapes[0].results
+    assert honest.measurement is not None
+    assert died.name.endswith("DIES_LATE")
+    assert died.reason.startswith("timing it at 1 token: its process left with 1: ")
+    assert "RuntimeError: CUDA error: an illegal memory access was encountered" in died.reason
 
 
 def test_one_that_spoils_the_weights_does_not_spoil_the_others(tiny: Model) -> None:
