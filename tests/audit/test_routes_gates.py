@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sublight.audit import routes
@@ -51,3 +52,16 @@ def test_a_helper_that_refuses_keeps_its_list(monkeypatch: pytest.MonkeyPatch, t
 def test_without_a_kernel_among_them_every_list_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = gates(monkeypatch, tmp_path, destination="engine.moe.strings_it_together")
     assert set(found.values()) == {("10.0", "12.0"), ("12.0",)}
+
+
+def test_gates_that_the_route_has_of_its_kernel_are_not_mixed_with_those_of_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = Gate(Answer.PASS, "of one backend", Proof("source", "flashinfer/gemm.py:7", ""), ("10.0",))
+
+    class Told(OneWay):
+        def route(self, sources: Sources, declaration: Declaration, asked: Target) -> Route:
+            return msgspec.structs.replace(super().route(sources, declaration, asked), gates=(own,))
+
+    monkeypatch.setattr(f"{__name__}.OneWay", Told)
+    assert gates(monkeypatch, tmp_path) == {"of one backend": ("10.0",), f"list of {HELPER}": ()}

@@ -120,13 +120,19 @@ class Auditor:
                 raise UnknownNameError("engine", name, self.engines, ENGINES.hint)
         absent = [name for name in asked if name not in self.found()]
         if not absent and (asked or self.found()):
-            return asked or self.found()
+            return asked or tuple(name for name in self.found() if name not in self.left_out())
         there = f"found there: {', '.join(self.found())}" if self.found() else "no engine is there"
         raise UsageError(
             f"auditing {' and '.join(absent) or 'an engine'} in {self.installation.name}",
             f"{self._why_absent(absent)}{there} ({len(self.installation.found.distributions)} distributions were seen)",
             "--python with the interpreter that runs the engine, or --path with the folder it is installed in",
         )
+
+    def left_out(self) -> tuple[str, ...]:
+        """Libraries that nobody asked for by name, where an engine is there that calls them."""
+        found = self.found()
+        libraries = [name for name in found if getattr(self.engines[name], "library", False)]
+        return () if self.options.engines or len(libraries) == len(found) else tuple(libraries)
 
     def _why_absent(self, absent: Sequence[str]) -> str:
         found = [self.installation.places.get(self.engines[name].package) for name in absent]

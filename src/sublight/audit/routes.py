@@ -184,7 +184,10 @@ def _answered(
     route = _route(partial(engine.route, sources, declaration, target, **told))
     symbols = [need.symbol for need in route.needs if engine.package != need.symbol.partition(".")[0]]
     gates = {(gate.proof.where, gate.text): gate for gate in route.gates}
+    own = any(gate.proof.where.startswith(f"{route.destination.partition('.')[0]}/") for gate in route.gates)
     for symbol in sorted(symbols, key=route.destination.__ne__):
+        if symbol == route.destination and own:
+            continue  # the route has those of the one backend of it that is called
         helper = symbol != route.destination and route.destination in symbols
         for gate in symbol_gates(sources, symbol, target.compute_capability):
             # A helper's list of cards that it takes is none of the kernel's.

@@ -41,6 +41,7 @@ def audit(auditor: Auditor, question: Question) -> Audit:
         found += result.findings
         found += of_another_run(seen, question.target, result.audit.version)
         variables |= result.variables or frozenset()
+    found += _of_libraries(auditor)
     if log is not None:
         found += of_log(log, question, names, auditor.installation.environment, variables)
     return record(auditor, question.target, tuple(engines), (), found)
@@ -151,6 +152,19 @@ def _of_snapshot(auditor: Auditor) -> list[AuditFinding]:
             text=f"{len(files)} source files that this question leads to were not recorded, such as {files[0][5:]}",
             hint="a new snapshot of the machine, made for this target",
         )
+    ]
+
+
+def _of_libraries(auditor: Auditor) -> list[AuditFinding]:
+    """Libraries beside an engine, in a line each: what an engine calls of them is among its own backends."""
+    return [
+        AuditFinding(
+            level="info",
+            subject=name,
+            text="it is there too, as a library: what the engine calls of it is judged with the engine's backends",
+            hint=f"sublight audit {name}, with the same options, for every entry point of its own",
+        )
+        for name in auditor.left_out()
     ]
 
 

@@ -58,9 +58,10 @@ AREAS = ("moe", "fp4-gemm", "attention", "all-reduce")
 def command(**options: Any) -> None:
     """Which kernel backends of an installed ENGINE work for MODEL on this card: eight rungs each, with proof.
 
-    ENGINE is sglang, vllm or flashinfer; without one, every engine that is found. The engine never runs in this
-    process, and a backend that hangs or crashes when it is imported is a finding. Nothing is changed on any machine,
-    and nothing runs on a GPU unless --try asks for it; what does not fit into its free memory is not tried.
+    ENGINE is sglang, vllm or flashinfer; without one, every engine that is found (flashinfer beside another only
+    when it is named). The engine never runs in this process, and a backend that hangs or crashes when it is imported
+    is a finding. Nothing is changed on any machine, and nothing runs on a GPU unless --try asks for it; what does not
+    fit into its free memory is not tried.
 
     \b
     sublight audit --model glm-5-nvfp4 --gpu rtx-pro-6000-server --tp 8

@@ -28,6 +28,7 @@ _VARIABLE = re.compile(rb"""(?:environ|getenv|env)[^\n]{0,40}?["'](FLASHINFER_[A
 
 class FlashInfer:
     name = "flashinfer"
+    library = True  # engines call it: beside one of them it is audited by itself only when it is named
     package = PACKAGE
     distributions: tuple[str, ...] = ("flashinfer-python",)
     areas: tuple[str, ...] = ("moe", "fp4-gemm")
