@@ -13,6 +13,7 @@ from sublight.audit.engines import ENGINES
 from sublight.audit.engines.base import Engine
 from sublight.audit.gathering import imports_of, known_distributions, remember
 from sublight.audit.installation import Installation, look
+from sublight.audit.probe.interpreter import files
 from sublight.audit.reading import Far, Told, WatchedSources, reader
 from sublight.audit.replies import Imported, Place
 from sublight.audit.scene import Trying
@@ -77,6 +78,8 @@ class Auditor:
             keeps = isinstance(door, KeepingDoor | SnapshotDoor)
             known = None if keeps else known_distributions(cache, door)
             self.installation: Installation = look(door, known, packages)
+            if door.reads_here and _in_a_container(self.installation):
+                door.reads_here = False
             remember(cache, door, self.installation)
 
     @cached_property
@@ -192,5 +195,11 @@ class Auditor:
         if not self.options.tries:
             return "--try was not given"
         if not (self.door.live and self.door.reads_here):
-            return "kernels are called on this machine alone"
+            return "kernels are called where Sublight runs, and the engine is on another machine or in a container"
         return "" if self.door.python else "no interpreter was named, only a folder"
+
+
+def _in_a_container(installation: Installation) -> bool:
+    """Whether the interpreter's paths are of other files than this process's."""
+    told = installation.interpreter.files if installation.interpreter is not None else ""
+    return bool(told) and told != files()

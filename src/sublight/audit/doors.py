@@ -46,8 +46,9 @@ class Door(Protocol):
 class InterpreterDoor:
     """An interpreter on a host, which runs the probe.
 
-    Raises HostError when it does not run, is too old, dies, or says nothing. What it prints besides is cut off. A
-    machine that answered once and then cannot be reached is asked nothing more: what it did not say stays unknown.
+    Raises HostError when it does not run, is too old, dies, or says nothing. What it prints besides is cut off. One
+    that answered once and then does not, or cannot be reached, is asked nothing more: what it did not say stays
+    unknown.
     """
 
     def __init__(self, host: Host, python: str, here: bool) -> None:
@@ -67,7 +68,13 @@ class InterpreterDoor:
         except HostError as error:
             self.lost = f"the connection was lost: {error.found}" if self._answered else ""
             raise
-        reply = self._answers(done)
+        try:
+            reply = self._answers(done)
+        except HostError as error:
+            # What imports do to their process is bounded apart; anything else that fails now would fail again.
+            if self._answered and "import" not in request:
+                self.lost = f"the interpreter answered before, and does not any more: {error.found}"
+            raise
         self._answered = True
         return reply
 

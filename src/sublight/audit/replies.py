@@ -15,7 +15,10 @@ class FileTold(msgspec.Struct, frozen=True):
 
 
 class Interpreter(msgspec.Struct, frozen=True):
-    """The interpreter that is audited. `environment` holds only variables that engines read, without secrets."""
+    """The interpreter that is audited.
+
+    `environment` holds only variables that engines read, without secrets; `files` names the tree its paths are of.
+    """
 
     executable: str
     version: str
@@ -26,6 +29,7 @@ class Interpreter(msgspec.Struct, frozen=True):
     libc: str
     path: tuple[str, ...]
     environment: dict[str, str]
+    files: str = ""
 
 
 class Distribution(msgspec.Struct, frozen=True):

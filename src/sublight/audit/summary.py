@@ -169,15 +169,16 @@ def _of_libraries(auditor: Auditor) -> list[AuditFinding]:
 
 
 def _of_loss(auditor: Auditor) -> list[AuditFinding]:
-    """A machine that could not be reached any more before all of it was read."""
+    """A machine that could not be reached any more, or an interpreter that fell silent, before all of it was read."""
     if not auditor.door.lost:
         return []
+    silent = auditor.door.lost.startswith("the interpreter ")
     return [
         AuditFinding(
             level="error",
-            subject="connection",
+            subject="interpreter" if silent else "connection",
             text=f"{auditor.door.lost}; what was not told by then is not known",
-            hint="the same again, over a connection that holds",
+            hint="the same again" if silent else "the same again, over a connection that holds",
         )
     ]
 

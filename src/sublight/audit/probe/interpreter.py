@@ -36,9 +36,23 @@ def describe(prefixes: list[str]) -> dict[str, Any]:
         "machine": platform.machine(),
         "system": platform.system(),
         "libc": " ".join(platform.libc_ver()),
+        "files": files(),
         "path": [entry for entry in sys.path if entry],
         "environment": _environment(tuple(prefixes)),
     }
+
+
+def files() -> str:
+    """Which tree of files its paths are of: the same on both sides where a path means the same file on both.
+
+    A program that is started as an interpreter may run Python in a container, whose "/usr/lib" is another.
+    """
+    root = os.stat("/")
+    try:
+        mounts = os.readlink("/proc/self/ns/mnt")
+    except OSError:
+        mounts = ""
+    return f"{root.st_dev}:{root.st_ino} {mounts}".strip()
 
 
 def _environment(prefixes: tuple[str, ...]) -> dict[str, str]:
