@@ -46,10 +46,16 @@ class NotTried(msgspec.Struct, frozen=True, tag="not-tried"):
 
 
 class Executed(msgspec.Struct, frozen=True, tag="executed"):
-    """A call returned finite values. `prepare_s`: loading, compiling and bringing the weights into its layout."""
+    """A call returned finite values.
+
+    Attributes:
+        prepare_s: loading, compiling, bringing the weights into its layout, and the call.
+        ran: what was called, with versions, as the adapter says.
+    """
 
     tokens: int
     prepare_s: float
+    ran: str = ""
 
 
 class Broke(msgspec.Struct, frozen=True, tag="broke"):

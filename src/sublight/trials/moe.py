@@ -59,14 +59,17 @@ class MoeTrial:
             gpu=scene.target.gpu,
         )
         outcome = once(job, scene.trying.python, scene.trying.limit_s, tuple(chosen.environment.items()))
-        proof = Proof("trial", _where(scene, outcome), self._said(route, problem, load))
+        ran = outcome.executed.ran if outcome.executed is not None else ""
+        proof = Proof("trial", _where(scene, outcome), self._said(route, problem, load, ran))
         return steps(outcome, scene.target.gpu, proof, chosen.busy, confirmed=self.confirmed)
 
-    def _said(self, route: Route, problem: MoeProblem, load: str) -> str:
+    def _said(self, route: Route, problem: MoeProblem, load: str, ran: str) -> str:
         called = f"{route.destination} through Sublight's adapter {self.candidate}"
-        differing = f" ({self.stands_for})" if self.stands_for else ""
+        words = "; ".join(part for part in (ran, self.stands_for) if part)
         layer = str(problem).partition(", ")[2]
-        return f"{called}{differing}: {layer}; random weights and routing, seed 0" + (f"; {load}" if load else "")
+        return f"{called}{f' ({words})' if words else ''}: {layer}; random weights and routing, seed 0" + (
+            f"; {load}" if load else ""
+        )
 
 
 def problem_of(target: Target, activations: ActivationFormat) -> tuple[MoeProblem, str]:

@@ -69,6 +69,7 @@ def main(job_file: str, lines_file: str) -> None:
 def _tried(job: Job, say: Say) -> None:
     say(Began("looking at the machine", backends=False))
     device = torch.device(job.device)
+    torch.set_grad_enabled(False)  # as engines run: some dispatch their calls differently otherwise
     try:
         environment = _environment(job, device)
         say(Found(environment))
@@ -131,7 +132,7 @@ class _Trial:
         if bad:
             self.say(Broke(f"{bad} of {out.numel()} values are NaN, infinite, or were never written"))
             return None
-        self.say(Executed(tokens, time.monotonic() - started))
+        self.say(Executed(tokens, time.monotonic() - started, self.candidate.words))
         return layer
 
     def agrees(self, layer: Layer) -> bool:
