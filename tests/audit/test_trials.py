@@ -113,7 +113,13 @@ def test_a_disagreement_names_where_it_still_agrees(env: machines.Environment) -
     # An adapter that nobody has seen agreeing may be what is wrong.
     unsure = rungs(tried(env, "WRONG_AT_17"), confirmed=False)[1]
     assert unsure.answer is Q
-    assert unsure.why.startswith("Sublight's way to call it was never seen to agree on a GPU, and differs here: at 17")
+    assert unsure.why.startswith(
+        "Sublight's way to call it was never seen to agree on a GPU, so this may be its own fault: at 17 tokens: "
+    )
+    crashed = rungs(tried(env, "SEGFAULTS"), confirmed=False)[0]
+    assert crashed.answer is Q
+    assert crashed.why.endswith("its own fault: calling it with 1 token: its process was ended by SIGSEGV")
+    assert rungs(tried(env, "GOOD", tokens=(1,), timed=()), confirmed=False)[1].answer is P
 
 
 def test_a_hang_ends_with_the_limit_and_leaves_nothing(env: machines.Environment) -> None:

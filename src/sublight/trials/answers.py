@@ -6,12 +6,14 @@
 | correct | near the fp32 oracle, eager and in a CUDA graph, at every number of tokens | it is not, or breaks |
 | fast | at every number of tokens a quarter as fast as one launch that only reads as much | it is slower |
 
+An adapter that nobody has seen agreeing on a GPU proves a yes and never a no: what goes wrong may be its own fault.
+
 A quarter: on one H200 kernels that decode four-bit weights as they read them came to 28 % at one token and 40 to 60 %
 at more, ones that read them several times to 12 to 22 %. What is in the way on our side, or the machine's, is "not
 known".
 """
 
-from sublight.audit.ladder import Proof, Rung, Step, failed, passed, unknown
+from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed, unknown
 from sublight.facts.gpu import get_gpu
 from sublight.trials.job import Outcome, Timed
 from sublight.units import show_percent, show_rate, show_time
@@ -28,12 +30,24 @@ def steps(outcome: Outcome, gpu: str, proof: Proof, busy: str, *, confirmed: boo
         gpu: the catalogue's name of the card, whose data sheet has the bandwidth.
         proof: what was called, where, with which versions.
         busy: why no time was taken, "" where one was.
-        confirmed: whether the adapter has agreed on a GPU before. Of one that has not, a disagreement may be its own.
+        confirmed: whether the adapter has agreed on a GPU before. Of one that has not, every "no" is "not known".
     """
+    found = _steps(outcome, gpu, proof, busy)
+    return found if confirmed else tuple(_unsure(step) for step in found)  # type: ignore[return-value]
+
+
+def _unsure(step: Step) -> Step:
+    if step.answer is not Answer.FAIL or step.rung is Rung.FAST:  # slow and right is slow whoever calls it
+        return step
+    why = f"Sublight's way to call it was never seen to agree on a GPU, so this may be its own fault: {step.why}"
+    return unknown(step.rung, why, *step.proofs, hint=step.hint)
+
+
+def _steps(outcome: Outcome, gpu: str, proof: Proof, busy: str) -> tuple[Step, Step, Step]:
     executed = _executed(outcome, proof)
     if outcome.executed is None:
         return executed, unknown(Rung.CORRECT, _NOTHING_RAN), unknown(Rung.FAST, _NOTHING_RAN)
-    correct = _correct(outcome, proof, confirmed)
+    correct = _correct(outcome, proof)
     if outcome.differs is not None or (outcome.ended and not _was_timing(outcome)):
         return executed, correct, unknown(Rung.FAST, "no time without agreement")
     return executed, correct, _fast(outcome, gpu, proof, busy)
@@ -63,17 +77,11 @@ def _longer(outcome: Outcome) -> str:
     return "--try-limit with more seconds, if it only compiles" if outcome.hung else ""
 
 
-def _correct(outcome: Outcome, proof: Proof, confirmed: bool) -> Step:
+def _correct(outcome: Outcome, proof: Proof) -> Step:
     agreed = ", ".join(str(one.tokens) for one in outcome.compared)
     so_far = f"; it agrees at {agreed}" if agreed else ""
     if outcome.differs is not None:
         why = f"at {_tokens(outcome.differs.tokens)}: {outcome.differs.reason}{so_far}"
-        if not confirmed:
-            return unknown(
-                Rung.CORRECT,
-                f"Sublight's way to call it was never seen to agree on a GPU, and differs here: {why}",
-                proof,
-            )
         return failed(Rung.CORRECT, why, proof, hint=_OTHER)
     if outcome.ended and not _was_timing(outcome):
         assert outcome.now is not None

@@ -139,6 +139,5 @@ VLLM_MARLIN = MoeTrial(candidate="vllm-marlin", ends=("MarlinExperts",))
 VLLM_HUMMING = MoeTrial(
     candidate="humming",
     ends=("HummingIndexedExperts",),
-    confirmed=True,
     stands_for="humming's two products with vLLM's align, silu and weighted sum, as that class puts them together",
 )
