@@ -478,3 +478,28 @@ def test_products_for_nvfp4_are_no_way_for_another_checkpoint(new: Sources) -> N
         Answer.FAIL,
         "kernels for NVFP4 layers; this checkpoint is FP8 block",
     )
+
+
+# Attention by the heads of a rank, and by what a library has
+
+
+@pytest.mark.parametrize(("heads", "chosen"), [(64, "FlashAttnMLASparseFA4Backend"), (None, "FlashMLASparseBackend")])
+def test_sparse_attention_on_b200_is_chosen_by_the_heads_of_a_rank(
+    new: Sources, heads: int | None, chosen: str
+) -> None:
+    route = VLLM.auto(new, "attention", target((10, 0), heads=heads))
+    assert (route.answer, route.destination.rpartition(".")[2]) == (Answer.PASS, chosen)
+
+
+def test_a_class_that_the_registry_names_and_nobody_has_is_not_reachable(new: Sources) -> None:
+    route = asked(new, "NO_ATTENTION", (9, 0), "attention")
+    assert route.answer is Answer.FAIL
+    assert route.why == (
+        "it names vllm.v1.attention.backends.no_attention.NoAttentionBackend, which this version does not have"
+    )
+
+
+def test_a_file_that_is_gone_takes_its_backend_with_it(new: Sources) -> None:
+    gone = without(new, "vllm_flash_attn/cute/interface.py")
+    assert asked(gone, "FLASH_ATTN_MLA_SPARSE_FA4", (10, 0), "attention", heads=64).answer is Answer.FAIL
+    assert asked(new, "FLASH_ATTN_MLA_SPARSE_FA4", (10, 0), "attention", heads=64).answer is Answer.PASS

@@ -102,6 +102,7 @@ def ask(model_source: str, judged: Judged, layout: Layout, *, a2a: str = "none",
         layout=layout,
         a2a=a2a,
         speculative=speculative,
+        heads=_heads(config),
     )
     return Question(made, model, judged.gpu)
 
@@ -158,6 +159,11 @@ def _inner(config: Mapping[str, Any]) -> dict[str, Any]:
 def _swiglu_limit(config: Mapping[str, Any]) -> float | None:
     limit = _inner(config).get("swiglu_limit")
     return float(limit) if isinstance(limit, int | float) and limit else None
+
+
+def _heads(config: Mapping[str, Any]) -> int | None:
+    heads = _inner(config).get("num_attention_heads")
+    return heads if isinstance(heads, int) and heads > 0 else None
 
 
 def _activation(config: Mapping[str, Any]) -> str:

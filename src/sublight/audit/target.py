@@ -30,6 +30,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         activation: of the experts, as the configuration names it: "silu", "relu2", ...; engines may call it otherwise.
         swiglu_limit: where the configuration clamps the activation's inputs, None where it does not.
         shape: the experts on one rank, None for a dense model.
+        heads: of a model's attention, for queries, over all ranks; None where the configuration does not say.
         gpu: name of the card to judge for.
         compute_capability: (12, 0) is sm_120, exactly.
         gpus: how many cards serve the model.
@@ -53,6 +54,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout = Layout()
     a2a: str = "none"
     speculative: bool = False
+    heads: int | None = None
+
+    @property
+    def rank_heads(self) -> int | None:
+        """Query heads that one rank attends with."""
+        return None if self.heads is None else -(-self.heads // self.layout.attention_tp)
 
     @property
     def sm(self) -> str:

@@ -51,6 +51,8 @@ def lookup(machine: Machine, namespace: Namespace, name: str) -> Value:
         return _settled(machine, namespace.names, name)
     if name == "__name__":
         return namespace.name
+    if name == "__file__":
+        return namespace.module.shown  # from the package on: where that lies is nothing a program decides by
     return _starred(machine, namespace, name)
 
 

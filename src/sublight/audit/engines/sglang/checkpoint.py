@@ -101,6 +101,8 @@ def model_config(target: Target) -> Instance:
         inner |= {"index_topk": Unknown("how many tokens attention looks at", solid=True)}
     if shape is not None:
         inner |= {"hidden_size": shape.hidden, "num_experts_per_tok": shape.top_k, "hidden_act": target.activation}
+    if target.heads is not None:
+        inner["num_attention_heads"] = target.heads
     hf_config = Instance(None, inner)
     known = {
         "hf_config": hf_config,

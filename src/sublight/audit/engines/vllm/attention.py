@@ -1,22 +1,24 @@
 """vLLM's choice of the attention backend: an order by card and kind of attention, each class asked for its objections.
 
 The target names no head size and no kind of attention; both follow from the model type where that settles it (latent
-attention), else heads of 128 channels are taken, which the answer says.
+attention), else heads of 128 channels are taken, which the answer says. So it does of the KV cache, which is taken to
+be kept in the type of activations: a checkpoint or an option may ask for FP8, and engines choose by that.
 """
 
 import ast
 
 from sublight.audit.engines.base import Declaration, Gate, Route
 from sublight.audit.engines.vllm.declared import option
-from sublight.audit.engines.vllm.formats import LATENT, SPARSE
+from sublight.audit.engines.vllm.formats import LATENT, LATENT_WIDTHS, SPARSE
 from sublight.audit.engines.vllm.judge import Judge, Verdict, by_card, gate, returned
 from sublight.audit.engines.vllm.needs import of
 from sublight.audit.engines.vllm.walk import CURRENT, Assumed, Walk, walking
 from sublight.audit.ladder import Answer, Proof
 from sublight.audit.source import objects
 from sublight.audit.source.cards import Capability
+from sublight.audit.source.symbols import Existence, resolve
 from sublight.audit.source.tree import Sources
-from sublight.audit.source.values import Bound, Class, External, Function, Instance, Unknown, Value
+from sublight.audit.source.values import Bound, Class, External, Function, Instance, Member, Unknown, Value
 from sublight.audit.target import Target
 
 REGISTRY = ("vllm.v1.attention.backends.registry", "AttentionBackendEnum")
@@ -25,7 +27,7 @@ FLAG = "--attention-backend"
 ASKED = "validate_configuration"
 _CARD = "supports_compute_capability"
 _FIELDS = "the fields of a named tuple"
-_LATENT_HEAD = 576
+_LATENT_HEAD = sum(LATENT_WIDTHS.values())
 _HEAD = 128
 
 
@@ -90,8 +92,9 @@ def _ask(walk: Walk, target: Target, member: Value, unknown: bool) -> tuple[Valu
     judge = _Objections(walk, ASKED, unknown)
     platform = walk.values[CURRENT]
     configuration = _configuration(walk, target)
+    heads = {} if target.rank_heads is None else {"num_heads": target.rank_heads}
     with walk.intercepted(ASKED, judge):
-        outcome = walk.evaluator.call_method(platform, "get_attn_backend_cls", [member, configuration])
+        outcome = walk.evaluator.call_method(platform, "get_attn_backend_cls", [member, configuration], **heads)
     return outcome.value, tuple(judge.verdicts), outcome.refusal.message if outcome.refusal else ""
 
 
@@ -109,6 +112,14 @@ def _cards(walk: Walk, cls: Class, here: Capability) -> tuple[Gate, ...]:
     return (gate(by_card(walk, here, ask), here, returned(function), function.where),)
 
 
+def _lost(sources: Sources, path: Value) -> str:
+    """What is wrong with a class that the registry names and this version does not have, "" where nothing is."""
+    if not isinstance(path, str) or "." not in path:
+        return ""
+    found = resolve(sources, path)
+    return f"it names {path}, which this version does not have" if found.existence is Existence.MISSING else ""
+
+
 def route(sources: Sources, declaration: Declaration, target: Target, assumed: Assumed) -> Route:
     walk = walking(sources, target, assumed)
     enum = walk.evaluator.name(".".join(REGISTRY))
@@ -117,7 +128,8 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     member = None if declaration.name == "auto" else enum.members.get(declaration.name)
     _, verdicts, refusal = _ask(walk, target, member, unknown=False)
     taken = next((item for item in verdicts if item.passes), None)
-    assumption = "" if target.model_type in LATENT else f", for heads of {_HEAD} channels"
+    latent = target.model_type in LATENT
+    assumption = ", for a KV cache in the type of activations" if latent else f", for heads of {_HEAD} channels"
     if taken is not None:
         before = [item for item in verdicts[: verdicts.index(taken)] if item.passes is False]
         said = "; ".join(f"{item.name}: {item.reason}" for item in before)
@@ -136,6 +148,9 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     doubtful = next((item for item in verdicts if item.passes is None), None)
     if doubtful is not None:
         return Route(answer=Answer.NOT_KNOWN, why=f"{doubtful.name} {doubtful.reason}", destination=doubtful.cls.dotted)
+    lost = _lost(sources, member.value) if isinstance(member, Member) else ""
+    if lost:
+        return Route(answer=Answer.FAIL, why=lost, proofs=declaration.proofs, hint=f"without {FLAG}")
     if not verdicts and not refusal:
         return Route(answer=Answer.NOT_KNOWN, why=f"what {declaration.name} leads to could not be told from the source")
     said = "; ".join(f"{item.name}: {item.reason}" for item in verdicts)

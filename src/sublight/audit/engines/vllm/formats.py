@@ -60,4 +60,8 @@ def activation_of(target: Target) -> str:
 # Model types whose attention is latent, and those of them with an indexer: how many keys it picks, as released
 # configurations have it.
 LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2", "glm4_moe_lite", "longcat_flash")
+# Of all of these: the compressed keys and values of a token, and the part of a key that holds its position.
+LATENT_WIDTHS = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+# The part of a key that does not hold its position.
+UNPOSITIONED = {"deepseek_v2": 128, "deepseek_v3": 128, "deepseek_v32": 128, "glm_moe_dsa": 192, "kimi_k2": 128}
 SPARSE = {"deepseek_v32": 2048, "glm_moe_dsa": 2048}

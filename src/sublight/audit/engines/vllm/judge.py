@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from sublight.audit.engines.base import Gate
-from sublight.audit.engines.vllm.walk import Walk
+from sublight.audit.engines.vllm.walk import FOLLOWED, Walk
 from sublight.audit.ladder import Answer, Proof
 from sublight.audit.source import objects
 from sublight.audit.source.cards import CAPABILITIES, Capability
@@ -98,7 +98,7 @@ def judge(walk: Walk, cls: Class, method: str, arguments: list[Value], keywords:
     walk.place(outcome.events)
     passes, reason = _objections(outcome, method) if method in LISTS else _answer(outcome)
     if passes is None:
-        reason = reason or f"depends on {_doubt(outcome)}"
+        reason = reason or f"depends on {_doubt(outcome)}{_unread(walk, outcome)}"
     proofs = _proofs(walk, outcome, method) if passes is not True else _device(walk, cls)
     symbols = tuple(dict.fromkeys(walk.asked))
     return Verdict(cls, passes, reason, proofs, (arguments, keywords), symbols, tuple(lacking.values()))
@@ -185,6 +185,14 @@ def text(value: Value) -> str:
         if value is None
         else str(value)
     )
+
+
+def _unread(walk: Walk, outcome: Outcome) -> str:
+    """A package whose values are compared on the way and whose source is not here, as far as there is one."""
+    imported = {event.name.partition(".")[0] for event in outcome.events if event.kind == "import"}
+    asked = imported | {symbol.partition(".")[0] for symbol in walk.asked}
+    absent = [name for name in FOLLOWED if name in asked and name not in walk.sources.roots]
+    return f", which the source of {absent[0]} decides; that is not here" if absent else ""
 
 
 _OPERATORS = "torch.ops."

@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from sublight.audit.engines.base import Need
-from sublight.audit.engines.vllm.formats import SPARSE
+from sublight.audit.engines.vllm import outside
+from sublight.audit.engines.vllm.formats import LATENT, LATENT_WIDTHS, SPARSE, UNPOSITIONED
 from sublight.audit.source.creating import fields
 from sublight.audit.source.evaluate import Evaluator, Outcome
 from sublight.audit.source.events import Event
@@ -40,10 +41,11 @@ from sublight.audit.source.values import (
 from sublight.audit.target import Target
 
 PACKAGE = "vllm"
-_FOLLOWED = ("humming",)  # read too, where it is there: vLLM compares values of its enumerations
+FOLLOWED = ("humming",)  # read too, where it is there: vLLM compares values of its enumerations
 PLATFORMS = ("vllm.platforms.cuda.CudaPlatformBase", "vllm.platforms.cuda.CudaPlatform")
 _CAPABILITY = ("vllm.platforms.interface.DeviceCapability",)
 CURRENT = "vllm.platforms.current_platform"
+_HEADS = "the heads of a rank"  # what the model's configuration is asked for
 _COMMAND = "/usr/bin/"  # where a command that is taken to be there is said to be
 _ALWAYS = frozenset(("torch", "numpy", *sys.stdlib_module_names))  # outside, but never optional
 
@@ -162,13 +164,16 @@ class Walk:
             "builtins.callable": _callable,
             "os.path.join": _path(posixpath.join),
             "os.path.dirname": _path(posixpath.dirname),
+            _HEADS: Unknown("the heads of a rank", solid=True) if target.rank_heads is None else target.rank_heads,
+            "os.path.exists": outside.exists(sources),
+            "inspect.signature": outside.signature(sources),
         }
         self.values = _Outside(self._there, self.absent)
         self.values["torch.version.hip"] = None
         self.evaluator = Evaluator(
             sources,
             Facts(
-                follow=(PACKAGE, *(name for name in _FOLLOWED if name in sources.roots)),
+                follow=(PACKAGE, *(name for name in FOLLOWED if name in sources.roots)),
                 calls=self.calls,
                 values=self.values,
                 environment=assumed.environment,
@@ -198,8 +203,13 @@ class Walk:
         described: dict[str, Value] = {"model_type": self.model_type} if self.model_type else {}
         if self.model_type in SPARSE:
             described["index_topk"] = SPARSE[self.model_type]
+        if self.model_type in LATENT:
+            described |= LATENT_WIDTHS
+        if self.model_type in UNPOSITIONED:
+            described["qk_nope_head_dim"] = UNPOSITIONED[self.model_type]
         config = Instance(None, described, True)
-        model = {"quantization_config": None, "hf_config": config, "hf_text_config": config}
+        model = {"quantization_config": None, "hf_config": config, "hf_text_config": config,
+                 "get_num_attention_heads": External(_HEADS)}  # fmt: skip
         unknown["model_config"] = Instance(None, dict(model), True)
         unknown["parallel_config"] = Instance(None, dict(self.parallel), True)
         unknown["kernel_config"] = Instance(None, dict(self.wishes), True)
@@ -319,7 +329,7 @@ def walking(sources: Sources, target: Target, assumed: Assumed) -> Walk:
     """The walk for a target under the same assumptions, as if nothing had been asked: modules are worked out once."""
     kept = _walks.setdefault(sources, {})
     same = "plain" if assumed == Assumed() else id(assumed)
-    key = (target.compute_capability, target.model_type, target.layout, same)
+    key = (target.compute_capability, target.model_type, target.layout, target.heads, same)
     if key not in kept:
         kept[key] = (Walk(sources, target, assumed), assumed)
     walk = kept[key][0]
