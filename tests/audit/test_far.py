@@ -110,6 +110,23 @@ def test_another_question_fetches_no_file_again(environment: Environment, tmp_pa
     assert made.engines[0].ladders[1].name == "fussy"
 
 
+class Named(LocalHost):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def test_two_machines_known_by_address_keep_apart(environment: Environment, tmp_path: Path) -> None:
+    """A record calls both "a host over ssh"; what is kept of one is not taken for the other."""
+    for address in ("root@192.0.2.7", "root@192.0.2.8"):
+        far = InterpreterDoor(Named(address), environment.python, False)
+        asked = Asked(far)
+        question = ask("glm-5-nvfp4", card("b200", None), Layout(tp=8))
+        made = audit(Auditor(far, Options(), Cache(tmp_path / "cache")), question)
+        assert made.machine.name == f"{environment.python} on a host over ssh"
+        assert asked.requests[0]["distributions"] == {"known": ""}
+        assert "192.0.2" not in "".join(path.read_text() for path in (tmp_path / "cache").iterdir())
+
+
 def test_engines_share_what_was_read_from_afar(environment: Environment) -> None:
     far = InterpreterDoor(LocalHost(), environment.python, False)
     asked = Asked(far)

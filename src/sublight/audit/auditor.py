@@ -155,14 +155,14 @@ class Auditor:
         if not self.door.live:
             return Far()
         return Far(
-            lambda: self.cache.peek("files", (self.door.name,), dict[str, Told]) or {},
+            lambda: self.cache.peek("files", (self.door.key,), dict[str, Told]) or {},
             lambda paths: self.cache.status(self.door, paths),
         )
 
     def keep(self) -> None:
         """What came of another machine's files, for the next run."""
         if self.door.live and not self.door.reads_here and self.far.fresh:
-            self.cache.put("files", (self.door.name,), self.far.told, self.door)
+            self.cache.put("files", (self.door.key,), self.far.told, self.door)
 
     def importing(self, symbols: Sequence[str]) -> dict[str, Imported]:
         """What came of importing these; empty, and `not_imported` says why, where that is not done."""

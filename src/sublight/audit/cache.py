@@ -85,7 +85,7 @@ class Cache:
         if door.reads_here:
             return status(door, paths)
         asked = list(paths)
-        told = self._told.setdefault(door.name, {})
+        told = self._told.setdefault(door.key, {})
         missing = [path for path in asked if path not in told]
         if missing:
             found = status(door, missing)

@@ -26,6 +26,8 @@ class Door(Protocol):
     """Answers questions.
 
     Attributes:
+        name: for a reader; of a host only what a record may keep.
+        key: what tells it from every other, for what is kept of its answers; never shown or saved as it is.
         reads_here: its files are files of this machine.
         live: it can be asked for anything.
         python: the interpreter as it was named, "" where there is none.
@@ -33,6 +35,7 @@ class Door(Protocol):
     """
 
     name: str
+    key: str
     reads_here: bool
     live: bool
     python: str
@@ -53,6 +56,7 @@ class InterpreterDoor:
 
     def __init__(self, host: Host, python: str, here: bool) -> None:
         self.name = python if here else f"{python} on {name_kept(host.name)}"
+        self.key = python if here else f"{python} on {host.name}"
         self.reads_here = here
         self.live = True
         self.lost = ""
@@ -106,7 +110,7 @@ class FolderDoor:
     lost = ""
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self.name = ", ".join(map(str, folders))
+        self.name = self.key = ", ".join(map(str, folders))
         self._folders = [str(folder.absolute()) for folder in folders]
 
     def ask(self, request: Request, timeout_s: float = 120.0) -> Reply:  # noqa: ARG002

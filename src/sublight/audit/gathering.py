@@ -17,12 +17,12 @@ _MOST_WATCHED = 3000  # files whose state is asked for; of more, only the folder
 
 
 def known_distributions(cache: Cache, door: Door) -> Distributions | None:
-    return cache.peek("distributions", (door.name,), Distributions)
+    return cache.peek("distributions", (door.key,), Distributions)
 
 
 def remember(cache: Cache, door: Door, installation: Installation) -> None:
     if not installation.found.unchanged:
-        cache.put("distributions", (door.name,), installation.found, door)
+        cache.put("distributions", (door.key,), installation.found, door)
 
 
 def objects_of(cache: Cache, door: Door, installation: Installation, tops: Iterable[str]) -> dict[str, Objects]:
@@ -58,7 +58,7 @@ def _objects(cache: Cache, door: Door, installation: Installation, name: str, ro
         return found, [*roots, *(paths if len(paths) <= _MOST_WATCHED else ())]
 
     return cache.get(
-        "objects", (door.name, name, distribution.record if distribution else "", roots), Objects, door, compute
+        "objects", (door.key, name, distribution.record if distribution else "", roots), Objects, door, compute
     )
 
 
@@ -70,7 +70,7 @@ def imports_of(
     An answer holds while the package's files that were used, all distributions, the environment and the cards stay.
     """
     cards = installation.cards.best if installation.cards else ()
-    around = (door.name, installation.found.fingerprint, installation.environment, [card.name for card in cards])
+    around = (door.key, installation.found.fingerprint, installation.environment, [card.name for card in cards])
     wanted = list(dict.fromkeys(symbols))
     before = {symbol: cache.peek("import", (*around, symbol), Imported) for symbol in wanted}
     sure = {symbol: done for symbol, done in before.items() if done is not None and done.outcome in ("found", "error")}

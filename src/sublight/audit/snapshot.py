@@ -26,6 +26,7 @@ class KeepingDoor:
 
     def __init__(self, door: Door) -> None:
         self.name = door.name
+        self.key = door.key
         self.reads_here = door.reads_here
         self.live = door.live
         self.python = door.python
@@ -108,7 +109,7 @@ class SnapshotDoor:
     lost = ""
 
     def __init__(self, recording: Recording) -> None:
-        self.name = recording.name
+        self.name = self.key = recording.name
         self.lacking: set[str] = set()
         self._answers: dict[tuple[str, str], Answer] = {
             (answer.argv[1], answer.argv[2]): answer
