@@ -1,5 +1,6 @@
 """The judge against cheats that only a GPU has: other streams, graphs that captured nothing, writes that come late."""
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -223,3 +224,16 @@ def test_a_layer_that_does_nothing_once_it_is_timed(clock: str) -> None:
     timed = ready("CUDA events", calls)
     reason = check_outputs(timed.once, outs, oracle.expected, TOLERANCE)
     assert reason.startswith("call 0 of those that are timed: 1280 of 1280 values are NaN")
+
+
+def test_what_a_graph_writes_to_lives_as_long_as_the_graph() -> None:
+    """Its caller lets go of the calls, and the next capture gives free memory back to the driver."""
+    ones = torch.ones(1 << 20, device=cuda())
+    outs = [torch.zeros(1 << 20, device=cuda()) for _ in range(4)]
+    held = [weakref.ref(out) for out in outs]
+    timed = ready("CUDA graph replay", [partial(torch.add, ones, 1, out=out) for out in outs])
+    del outs
+    torch.cuda.empty_cache()
+    assert timed.round() > 0
+    torch.cuda.synchronize()
+    assert [float(out.sum()) for ref in held if (out := ref()) is not None] == [2.0 * (1 << 20)] * 4

@@ -82,7 +82,18 @@ def capture(calls: Sequence[Call]) -> Call:
         raise BenchError("capturing into a CUDA graph", str(error).splitlines()[0], "eager mode") from None
     if any("graph is empty" in str(warning.message).lower() for warning in said):
         raise BenchError("capturing into a CUDA graph", "nothing was launched on the stream", "eager mode")
-    return graph.replay
+    return _Replay(graph, calls)
+
+
+class _Replay:
+    """A graph with the calls that it was captured from: what they read and write has to live as long as the graph."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, calls: Sequence[Call]) -> None:
+        self._graph = graph
+        self._calls = tuple(calls)
+
+    def __call__(self) -> None:
+        self._graph.replay()
 
 
 def _all(calls: Sequence[Call]) -> Call:

@@ -151,6 +151,7 @@ class _Listener:
                 f"measuring kernels ({doing})", reason, "fewer candidates (--peers), or a longer --time-limit"
             )
         words = f"{doing}: {reason}"
+        self.progress(f"{name}: {words}")
         if tokens:
             where = self.lost_at.setdefault(tokens, [])
             where.append(Result(name=name, kind="peer" if name in PEERS else "kernel", bytes=0.0, reason=words))
