@@ -17,7 +17,7 @@ from sublight.bench.record.measurement import Agreed, Environment, Measurement, 
 from sublight.errors import KernelError
 from sublight.facts.workload import Layout
 from sublight.kernels.problem import MoeProblem
-from sublight.trials import moe
+from sublight.trials import cards, moe
 from sublight.trials.answers import steps
 from sublight.trials.attempt import attempt
 from sublight.trials.cards import Chosen, of_answer
@@ -277,6 +277,24 @@ TWO = "GPU-aa, NVIDIA H200, 0, 2000\nGPU-bb, NVIDIA H200, 0, 140000\nGPU-cc, NVI
 )
 def test_the_idle_card_with_most_free_memory_is_taken(text: str, visible: str | None, chosen: Chosen) -> None:
     assert of_answer(text, "h200", visible) == chosen
+
+
+@pytest.mark.parametrize(("shares", "busy"), [("0", ""), ("40 0", ""), ("40 40", "somebody is at work on this GPU (4")])
+def test_work_of_a_moment_is_looked_at_again(
+    shares: str, busy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shares").write_text("\n".join(shares.split()) + "\n")
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f'#!/bin/sh\ncd {tmp_path}\nread share < shares\nsed -i 1d shares\necho "GPU-aa, NVIDIA H200, $share, 140000"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(cards, "AGAIN_S", 0.0)
+    assert cards.choose("h200").busy.startswith(busy)
+    assert cards.choose("h200").environment == {}
+    assert (tmp_path / "shares").read_text() == ""
 
 
 # --- from a target to a call ---

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 
 import msgspec
 
@@ -11,6 +12,7 @@ from sublight.hosts.process import run_bounded
 
 _QUERY = ("uuid", "name", "utilization.gpu", "memory.free")
 _LIMIT_S = 20.0
+AGAIN_S = 2.0
 _AT_WORK = 5.0  # percent of the last second or so that some kernel ran: a desktop's screen takes less
 
 
@@ -35,7 +37,15 @@ def choose(gpu: str) -> Chosen:
     if program is None:
         return Chosen()
     argv = [program, f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
-    return of_answer(run_bounded(argv, b"", _LIMIT_S).text, gpu, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+    def look() -> Chosen:
+        return of_answer(run_bounded(argv, b"", _LIMIT_S).text, gpu, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+    chosen = look()
+    if chosen.busy:  # it may have been something of a moment, such as an import that looks at the GPU
+        time.sleep(AGAIN_S)
+        chosen = look()
+    return chosen
 
 
 def of_answer(text: str, gpu: str, visible: str | None) -> Chosen:
