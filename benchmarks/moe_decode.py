@@ -5,6 +5,8 @@
 A layer is timed as a CUDA graph of several layers back to back, each with a routing of its own over weights several
 times the L2 cache (one token's layers use disjoint experts). Bytes are the codes and scales of the experts hit and the
 layer's input and output, once. The ceiling is a device-to-device copy of 4 GiB in the same run, read plus written.
+
+With --whole a layer begins at the router's logits and has the model's shared expert in it.
 """
 
 import argparse
@@ -17,11 +19,12 @@ import torch
 from torch import Tensor
 
 from sublight.kernels.cuda.build import find_compiler
-from sublight.kernels.cuda.decode import DecodeWorkspace, fused_moe
+from sublight.kernels.cuda.decode import DecodeRouter, DecodeWorkspace, fused_moe, routed_moe
 from sublight.kernels.cuda.layout import DecodeWeights, pack_experts
 from sublight.kernels.numerics.formats import NVFP4
 from sublight.kernels.numerics.quantised import GlobalScale, Quantised
 from sublight.kernels.reference import Experts, moe_forward
+from sublight.kernels.routing import Router, route
 
 SHAPES = {
     # experts, intermediate, hidden, top-k, as one GPU has them
@@ -31,6 +34,12 @@ SHAPES = {
     "qwen3-30b-a3b": (128, 768, 2048, 8),
     "deepseek-v3": (256, 2048, 7168, 8),
 }
+ROUTERS = {
+    # router, whether it has a correction, shared experts; a shard of whole experts has the routing of its whole model
+    "glm-5-tp8": (Router("sigmoid", 8, True, 2.5), True, 1),
+    "qwen3-30b-a3b": (Router("softmax", 8), False, 0),
+    "deepseek-v3": (Router("sigmoid", 8, True, 2.5, groups=8, top_groups=4), True, 1),
+}
 TOLERANCE = 3e-3
 
 
@@ -39,6 +48,7 @@ def main() -> None:
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--tokens", default="1,2,3,4,5,8,16")
     parser.add_argument("--shared-limit", type=int, help="bytes of shared memory a block may use")
+    parser.add_argument("--whole", action="store_true", help="router and shared expert inside the launch")
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -49,45 +59,64 @@ def main() -> None:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "shared_limit_bytes": options.shared_limit,
+        "whole": options.whole,
         "compiler": find_compiler().name,
         "copy_gb_per_s": round(ceiling),
         "rows": [],
     }
     print(f"{record['gpu']}, torch {torch.__version__}, {record['compiler']}, copy {ceiling:.0f} GB/s")
     for shape in options.shapes.split(","):
-        record["rows"] += measure(shape, [int(m) for m in options.tokens.split(",")], ceiling, options.shared_limit)
+        counts = [int(m) for m in options.tokens.split(",")]
+        record["rows"] += measure(shape, counts, ceiling, options.shared_limit, options.whole)
         if options.save:
             options.save.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def measure(shape: str, tokens: list[int], ceiling: float, shared_limit: int | None) -> list[dict[str, object]]:
+def measure(
+    shape: str, tokens: list[int], ceiling: float, shared_limit: int | None, whole: bool
+) -> list[dict[str, object]]:
     experts, inter, hidden, top_k = SHAPES[shape]
     w13, w2 = random_matrix(experts, 2 * inter, hidden, 2), random_matrix(experts, hidden, inter, 1)
-    packed = pack_experts(w13, w2)
-    oracle = Experts(w13, w2)
+    oracle, shared, chooser, correction = Experts(w13, w2), None, None, None
+    if whole:
+        router, corrects, width = ROUTERS[shape]
+        correction = torch.randn(experts, device="cuda") * 0.01 if corrects else None
+        chooser = DecodeRouter(router, experts, corrects)
+        if width:
+            shared = (random_matrix(1, 2 * width * inter, hidden, 2), random_matrix(1, hidden, width * inter, 1))
+    packed = pack_experts(w13, w2, shared)
+    beside = None if shared is None else Experts(*shared)
     rows = []
     for count in tokens:
         layers = min(32, experts // top_k) if count == 1 else 16 if count <= 4 else 8
         routings = [routing(count, experts, top_k, layer) for layer in range(layers)]
         inputs = [torch.randn(count, hidden, dtype=torch.bfloat16, device="cuda") for _ in range(layers)]
+        logits = [towards(ids, experts) for ids, _ in routings]
+        if chooser is not None:
+            routings = [route(each, chooser.router, correction) for each in logits]
         times, error, plan = {}, 0.0, None
         for early in (True, False):
-            workspace = DecodeWorkspace(hidden, inter, top_k, shared_limit=shared_limit, early_start=early)
+            options = {"early_start": early, "shared": packed.shared, "router": chooser}
+            workspace = DecodeWorkspace(hidden, inter, top_k, shared_limit=shared_limit, **options)
             plan = workspace.plan(count)
             out = [torch.full_like(x, float("nan")) for x in inputs]
 
             def layer(i: int, workspace: DecodeWorkspace = workspace, out: list[Tensor] = out) -> None:
-                fused_moe(inputs[i], *routings[i], packed, workspace, out[i])  # noqa: B023
+                if workspace.router is not None:
+                    routed_moe(inputs[i], logits[i], packed, workspace, correction, out[i])  # noqa: B023
+                else:
+                    fused_moe(inputs[i], *routings[i], packed, workspace, out[i])  # noqa: B023
 
             times[early] = graph_us(layer, layers)
             for i in (0, layers - 1) if early else ():
-                expected = moe_forward(inputs[i], *routings[i], oracle)
+                expected = moe_forward(inputs[i], *routings[i], oracle, shared=beside)
                 error = max(error, float((out[i].float() - expected).norm() / expected.norm()))
         if not error <= TOLERANCE:
             raise SystemExit(f"{shape}, {count} tokens: relative error {error:.1e} is over {TOLERANCE:.0e}; not timed")
         hit = sum(len(ids.unique()) for ids, _ in routings) / layers
-        row = line(shape, count, hit, bytes_moved(packed, hit, inputs[0]), times, ceiling, error)
-        row["plan"] = {"piece": plan.piece, "items": plan.items, "depth": plan.depth, "team": plan.team}
+        row = line(shape, count, hit, bytes_moved(packed, hit + packed.shared, inputs[0]), times, ceiling, error)
+        names = ("piece", "items", "depth", "team", "down_warps", "shared")
+        row["plan"] = {name: getattr(plan, name) for name in names}
         row["shared_bytes"] = plan.shared_bytes
         rows.append(row)
     return rows
@@ -146,8 +175,14 @@ def routing(tokens: int, experts: int, top_k: int, layer: int) -> tuple[Tensor, 
     return ids.int().cuda(), weights.cuda()
 
 
+def towards(ids: Tensor, experts: int) -> Tensor:
+    """Logits that make a router choose these experts, with weights that differ."""
+    logits = torch.rand(ids.shape[0], experts, device="cuda")
+    return logits.scatter_add_(1, ids.long(), torch.full(ids.shape, 4.0, device="cuda"))
+
+
 def bytes_moved(weights: DecodeWeights, hit: float, x: Tensor) -> float:
-    return weights.nbytes / weights.experts * hit + 2 * x.numel() * x.element_size()
+    return weights.nbytes / weights.w13.shape[0] * hit + 2 * x.numel() * x.element_size()
 
 
 def graph_us(layer: Callable[[int], None], layers: int, rounds: int = 7) -> tuple[float, float]:

@@ -1,13 +1,15 @@
 """Compilation: a key that forgets nothing, a cache that trusts nothing, and, where nvcc is, every target."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from sublight.errors import KernelError
+from sublight.kernels import cuda
 from sublight.kernels.cuda.build import TARGETS, Nvcc, compile_kernel
-from sublight.kernels.cuda.plan import plan_decode
+from sublight.kernels.cuda.plan import RouterPlan, plan_decode
 
 DEFINES = plan_decode(6144, 256, 8, 4, 132, 232_448).defines()
 
@@ -37,7 +39,7 @@ def test_every_part_of_the_key_counts(tmp_path: Path) -> None:
     compiler, newer = Counting(), Counting("counting 1.1")
     compile_kernel("moe_decode.cu", DEFINES, "sm_90a", compiler, tmp_path)
     compile_kernel("moe_decode.cu", DEFINES, "sm_120a", compiler, tmp_path)
-    compile_kernel("moe_decode.cu", DEFINES | {"DEPTH": 2}, "sm_90a", compiler, tmp_path)
+    compile_kernel("moe_decode.cu", DEFINES | {"DEPTH": 5}, "sm_90a", compiler, tmp_path)
     compile_kernel("moe_decode.cu", DEFINES, "sm_90a", newer, tmp_path)
     assert (len(compiler.asked), len(newer.asked)) == (3, 1)
     assert len(list(tmp_path.iterdir())) == 4
@@ -63,6 +65,14 @@ def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
         compile_kernel("moe_decode.cu", DEFINES, "sm_90", Counting(), tmp_path)
 
 
+def test_every_function_says_that_it_is_the_gpus() -> None:
+    """NVRTC takes no function of the host's, and nvcc, which is what tests find, takes any."""
+    source = (Path(cuda.__file__).parent / "moe_decode.cu").read_text()
+    functions = re.findall(r"^(?:[\w\"]+ )+\w+\(", source, re.MULTILINE)
+    assert len(functions) > 30
+    assert [f for f in functions if not f.startswith(("DEV ", 'extern "C" __global__ '))] == []
+
+
 def nvcc() -> Nvcc:
     path = shutil.which("nvcc")
     if path is None:
@@ -78,6 +88,14 @@ def test_the_kernel_compiles_for_every_target(tmp_path: Path, target: str, token
     cubin = compile_kernel("moe_decode.cu", defines, target, nvcc(), tmp_path)
     assert cubin.startswith(b"\x7fELF")
     assert b"moe_decode" in cubin
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_router_and_shared_expert_compile_for_every_target(tmp_path: Path, target: str) -> None:
+    limit = 101_376 if target == "sm_120a" else 232_448
+    router = RouterPlan(sigmoid=True, experts=256, bias=True, groups=8, top_groups=4)
+    defines = plan_decode(7168, 256, 8, 8, 132, limit, shared=1, router=router).defines()
+    assert compile_kernel("moe_decode.cu", defines, target, nvcc(), tmp_path).startswith(b"\x7fELF")
 
 
 def test_a_plan_that_miscounts_does_not_compile(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from sublight.errors import KernelError
-from sublight.kernels.cuda.decode import DecodeWorkspace, fused_moe
+from sublight.kernels.cuda.decode import DecodeRouter, DecodeWorkspace, fused_moe, routed_moe
 from sublight.kernels.cuda.layout import pack_experts
 from sublight.kernels.numerics.formats import NVFP4
+from sublight.kernels.routing import Router
 from tests.torch.layers import experts_of, normal, routing
 
 EXPERTS = pack_experts(*experts_of(NVFP4, 4, 64, 64))
@@ -18,8 +19,9 @@ EXPERTS = pack_experts(*experts_of(NVFP4, 4, 64, 64))
 class Launched(DecodeWorkspace):
     """A workspace on the CPU that counts what would be launched."""
 
-    def __init__(self) -> None:
+    def __init__(self, router: DecodeRouter | None = None) -> None:
         self.device, self.shape, self.launches = torch.device("cpu"), (64, 64, 2), 0
+        self.shared, self.router = 0, router
 
     def launch(self, *tensors: Any) -> None:
         self.launches += 1
@@ -75,6 +77,36 @@ def test_what_does_not_fit_is_named_and_nothing_is_launched(change: dict[str, An
         fused_moe(**given)
     assert str(raised.value) == message
     assert getattr(given["workspace"], "launches", 0) == 0
+
+
+ROUTED = DecodeRouter(Router("sigmoid", 2), 4, bias=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"workspace": Launched()}, "routed_moe with this workspace: it has no router. "),
+        ({"correction_bias": None}, "routed_moe with correction_bias: it is missing. "),
+        ({"logits": normal(3, 5)}, "fused_moe with logits: its shape is [3, 5]. Try: [3, 4], as the workspace has it"),
+        ({"logits": normal(3, 4).half()}, "fused_moe with logits: its type is torch.float16. Try: torch.float32 or"),
+        ({"correction_bias": normal(4).bfloat16()}, "fused_moe with correction_bias: its type is torch.bfloat16. "),
+        ({"experts": replace(EXPERTS, shared=1)}, "fused_moe with experts: 1 of them are shared, and the workspace"),
+    ],
+)
+def test_what_a_router_needs_is_named(change: dict[str, Any], message: str) -> None:
+    base: dict[str, Any] = {"x": normal(3, 64).bfloat16(), "logits": normal(3, 4), "correction_bias": normal(4)}
+    given = base | {"experts": EXPERTS, "workspace": Launched(ROUTED)} | change
+    with pytest.raises(KernelError) as raised:
+        routed_moe(**given)
+    assert str(raised.value).startswith(message)
+    assert given["workspace"].launches == 0
+
+
+def test_a_workspace_with_a_router_takes_no_chosen_experts() -> None:
+    with pytest.raises(KernelError, match="fused_moe with this workspace: it has a router of its own"):
+        fused_moe(**arguments(workspace=Launched(ROUTED)))
+    x, logits = normal(3, 64).bfloat16(), normal(3, 4)
+    assert routed_moe(x, logits, EXPERTS, Launched(ROUTED), normal(4)).shape == (3, 64)
 
 
 @pytest.mark.parametrize(

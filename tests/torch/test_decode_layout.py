@@ -109,3 +109,25 @@ def test_what_is_no_layer_of_nvfp4_is_refused() -> None:
     with pytest.raises(KernelError, match="w2 is mxfp4"):
         pack_experts(w13, other)
     assert unpack_experts(pack_experts(w13, w2))[1].shape == (1, 64, 64)
+
+
+def test_a_shared_expert_becomes_experts_of_the_routed_width() -> None:
+    """Its columns of w2 are cut as its rows of gate and of up are, so that the parts' outputs add up to its own."""
+    w13, w2 = matrix(3, 128, 192, 2, 0), matrix(3, 192, 64, 1, 1)
+    shared13, shared2 = matrix(1, 256, 192, 1, 2), matrix(1, 192, 128, 1, 3)
+    packed = pack_experts(w13, w2, (shared13, shared2))
+    assert (packed.experts, packed.shared, packed.inter) == (3, 2, 64)
+    first, second = unpack_experts(packed)
+    assert torch.equal(first.codes[:3], w13.codes) and torch.equal(bits(second.scales)[:3], bits(w2.scales))
+    gate, up = shared13[0].dequantise().chunk(2)
+    down = shared2[0].dequantise()
+    for part in range(2):
+        rows = slice(64 * part, 64 * part + 64)
+        assert torch.equal(first[3 + part].dequantise(), torch.cat((gate[rows], up[rows])))
+        assert torch.equal(second[3 + part].dequantise(), down[:, rows])
+    with pytest.raises(KernelError, match=r"its width is 192\. Try: a multiple of the routed experts' width, 128"):
+        pack_experts(
+            matrix(1, 256, 64, 1, 0), matrix(1, 64, 128, 1, 1), (matrix(1, 384, 64, 1, 2), matrix(1, 64, 192, 1, 3))
+        )
+    with pytest.raises(KernelError, match=r"its w13 is \[1, 128, 128\]"):
+        pack_experts(w13, w2, (matrix(1, 128, 128, 1, 2), matrix(1, 128, 64, 1, 3)))

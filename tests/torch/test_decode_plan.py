@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sublight.errors import KernelError
-from sublight.kernels.cuda.plan import WARPS, bucket, plan_decode
+from sublight.kernels.cuda.plan import WARPS, RouterPlan, bucket, plan_decode
 
 SM90_BYTES, SM120_BYTES = 232_448, 101_376
 
@@ -29,17 +29,34 @@ def test_a_plan_fits_and_covers_the_layer(
     assert plan.cta_rows * grid >= hidden // 16
     assert plan.depth >= 2
     assert plan.items == 1 or plan.items % 2 == 0
+    assert (WARPS - plan.down_warps) % plan.team == 0
     assert plan.stream_bytes >= WARPS * plan.depth * 2 * plan.piece * 576
     assert plan.slot_bytes % 16 == 0
 
 
 def test_the_plan_of_a_known_layer() -> None:
     plan = plan_decode(6144, 256, 8, 4, 132, SM90_BYTES)
-    assert (plan.piece, plan.items, plan.depth, plan.team) == (1, 2, 3, 16)
-    assert plan.stream_bytes == 16 * 3 * 3456
+    assert (plan.piece, plan.items, plan.depth, plan.team, plan.down_warps) == (2, 2, 2, 12, 4)
+    assert plan.stream_bytes == 16 * 2 * 3456
     assert plan.exchange_words == 4 * 8 * 128
     defines = plan.defines()
-    assert (defines["HIDDEN"], defines["MAX_M"], defines["GRID"], defines["STREAM_BYTES"]) == (6144, 4, 132, 165_888)
+    assert (defines["HIDDEN"], defines["MAX_M"], defines["GRID"], defines["STREAM_BYTES"]) == (6144, 4, 132, 110_592)
+
+
+def test_down_warps_from_four_tokens_on() -> None:
+    """The smallest team whose share of a tile's columns has room in registers, beside warps for the down product."""
+    assert plan_decode(7168, 2048, 8, 1, 132, SM90_BYTES).down_warps == 2  # and where a CTA has many tiles
+    splits = {}
+    for hidden in (2048, 4096, 6144, 7168, 8192):
+        plans = [plan_decode(hidden, 256, 8, tokens, 132, SM90_BYTES) for tokens in (1, 2, 3, 16)]
+        splits[hidden] = [(plan.down_warps, plan.team) for plan in plans]
+    assert splits == {
+        2048: [(0, 8), (0, 8), (8, 4), (8, 4)],
+        4096: [(0, 16), (0, 16), (8, 8), (8, 8)],
+        6144: [(0, 16), (0, 16), (4, 12), (4, 12)],
+        7168: [(0, 16), (0, 16), (2, 14), (2, 14)],
+        8192: [(0, 16), (0, 16), (0, 16), (0, 16)],
+    }
 
 
 def test_rows_that_a_small_block_has_no_room_for_are_refused() -> None:
@@ -68,3 +85,31 @@ def test_rows_that_a_small_block_has_no_room_for_are_refused() -> None:
 def test_what_it_does_not_take_is_named(hidden: int, inter: int, top_k: int, tokens: int, named: str) -> None:
     with pytest.raises(KernelError, match=named):
         plan_decode(hidden, inter, top_k, tokens, 132, SM90_BYTES)
+
+
+def test_shared_experts_and_a_router_are_counted() -> None:
+    router = RouterPlan(sigmoid=True, experts=256, bias=True, groups=8, top_groups=4)
+    plain = plan_decode(6144, 256, 8, 16, 132, SM90_BYTES)
+    whole = plan_decode(6144, 256, 8, 16, 132, SM90_BYTES, shared=2, router=router)
+    assert (plain.pairs, whole.pairs) == (128, 160)
+    assert whole.exchange_words == 160 * 128
+    assert whole.static_bytes - plain.static_bytes >= 8 * 128 + 32 * (21 + 16 + 2) - 128
+    assert plain.defines()["ROUTER"] == 0 and plain.defines()["SHARED"] == 0
+    defines = whole.defines()
+    assert (defines["ROUTER"], defines["ROUTED"], defines["BIAS"], defines["SHARED"]) == (2, 256, 1, 2)
+    assert (defines["GROUPS"], defines["TOP_GROUPS"], defines["RENORMALISE"]) == (8, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("top_k", "shared", "router", "named"),
+    [
+        (8, 8, None, "top_k 8: 16 tokens would be 256 pairs with 8 shared experts"),
+        (8, 0, RouterPlan(True, 1025, False), "num_experts 1025: its router takes 1 to 1024"),
+        (8, 0, RouterPlan(True, 256, False, 64, 8), "num_experts 256: 256 experts in 64 groups"),
+        (8, 0, RouterPlan(True, 100, False, 8, 8), "num_experts 100: 100 experts in 8 groups"),
+        (9, 0, RouterPlan(True, 64, False, 8, 1), "top_k 9: its router chooses at most 8"),
+    ],
+)
+def test_what_cannot_be_fused_is_named(top_k: int, shared: int, router: RouterPlan | None, named: str) -> None:
+    with pytest.raises(KernelError, match=named):
+        plan_decode(6144, 256, top_k, 16, 132, SM90_BYTES, shared=shared, router=router)

@@ -21,9 +21,15 @@ if TYPE_CHECKING:
 
     from sublight.kernels.numerics.quantised import Quantised
     from sublight.kernels.reference import Experts, InputScales
+    from sublight.kernels.routing import Router
 
 _CALL = "a layer of experts"
 _TYPES = {"bf16": "bfloat16", "fp16": "float16", "nvfp4": "bfloat16"}
+_CHOICES = {
+    "ids": TensorSpec("ids", ("tokens", "top_k"), ("int32",), (0, 1)),
+    "weights": TensorSpec("weights", ("tokens", "top_k"), ("float32",), (0, 1)),
+    "logits": TensorSpec("logits", ("tokens", "experts"), ("float32", "bfloat16"), (0, 1)),
+}
 
 
 class FusedMoe:
@@ -37,6 +43,9 @@ class FusedMoe:
         expert_ranks: ranks that the experts are dealt out to.
         device: where calls will come from; that of the weights where left out.
         backend: a kernel by name.
+        router: how experts are chosen; calls then bring logits instead of experts and weights.
+        correction_bias: [experts of all ranks], of that router.
+        shared: one expert that every token goes to with weight 1, added to the rest.
 
     Attributes:
         problem: what is computed.
@@ -58,23 +67,40 @@ class FusedMoe:
         expert_ranks: int = 1,
         device: "torch.device | str | None" = None,
         backend: str | None = None,
+        router: "Router | None" = None,
+        correction_bias: "Tensor | None" = None,
+        shared: "Experts | None" = None,
     ) -> None:
         from sublight.kernels.device import usable_device
 
-        self.problem = problem_of(experts, tokens, top_k, expert_ranks)
-        _require_sound_scales(experts)
+        self.problem = problem_of(experts, tokens, top_k, expert_ranks, router, shared)
+        _check_router(self.problem, router, correction_bias)
+        for each in (experts, shared):
+            if each is not None:
+                _require_sound_scales(each)
         self.device = usable_device(_CALL, _codes(experts.w13).device if device is None else device)
         kernel = dispatch(_CALL, self.problem, self.device, backend)
         self.reason = kernel.reason
-        self._run = kernel.run(self.problem, experts, self.device, kernel.configuration)
+        fused: dict[str, Any] = {} if router is None else {"router": router, "correction_bias": correction_bias}
+        fused |= {} if shared is None else {"shared": shared}
+        self._run = kernel.run(self.problem, experts, self.device, kernel.configuration, **fused)
 
-    def __call__(self, x: "Tensor", ids: "Tensor", weights: "Tensor", out: "Tensor | None" = None) -> "Tensor":
+    def __call__(
+        self,
+        x: "Tensor",
+        ids: "Tensor | None" = None,
+        weights: "Tensor | None" = None,
+        out: "Tensor | None" = None,
+        *,
+        logits: "Tensor | None" = None,
+    ) -> "Tensor":
         """The weighted sum over each token's experts, [tokens, hidden] in the type of `x`; written to `out` if given.
 
         Args:
             x: [tokens, hidden].
             ids: int32 [tokens, top_k]; experts that are not held here, and negative numbers, are skipped.
             weights: fp32 [tokens, top_k].
+            logits: fp32 or bf16 [tokens, experts of all ranks], instead of both where the layer has a router.
 
         Raises:
             KernelError: a tensor that does not fit; it and its dimension are named.
@@ -82,16 +108,25 @@ class FusedMoe:
         import torch
 
         kind = (_TYPES[self.problem.activation_format],)
+        routed = self.problem.routing != "given"
+        choice = {"logits": logits} if routed else {"ids": ids, "weights": weights}
+        for name, value in (("ids", ids), ("weights", weights), ("logits", logits)):
+            if value is not None and name not in choice:
+                found = "the layer's router chooses experts" if routed else "the layer has no router"
+                raise KernelError(f"{_CALL}: {name}", found, " and ".join(choice))
         sizes = check(
             _CALL,
             [
                 TensorSpec("x", ("tokens", "hidden_size"), kind, (0, 1)),
-                TensorSpec("ids", ("tokens", "top_k"), ("int32",), (0, 1)),
-                TensorSpec("weights", ("tokens", "top_k"), ("float32",), (0, 1)),
+                *(_CHOICES[name] for name in choice),
                 TensorSpec("out", ("tokens", "hidden_size"), kind, (0, 1), optional=True),
             ],
-            {"x": x, "ids": ids, "weights": weights, "out": out},
-            {"hidden_size": self.problem.hidden_size, "top_k": self.problem.top_k},
+            {"x": x, "out": out} | choice,
+            {
+                "hidden_size": self.problem.hidden_size,
+                "top_k": self.problem.top_k,
+                "experts": self.problem.num_experts * self.problem.expert_ranks,
+            },
         )
         if sizes["tokens"] > self.problem.tokens:
             found = f"it is {sizes['tokens']}, and the layer was prepared for {self.problem.tokens}"
@@ -100,11 +135,18 @@ class FusedMoe:
             raise KernelError(f"{_CALL}: x", f"it is on {x.device}, and the layer on {self.device}", "one device")
         out = torch.empty_like(x) if out is None else out
         if sizes["tokens"]:
-            self._run(x, ids, weights, out)
+            self._run(x, logits if routed else ids, weights, out)
         return out
 
 
-def problem_of(experts: "Experts", tokens: int, top_k: int, expert_ranks: int = 1) -> MoeProblem:
+def problem_of(
+    experts: "Experts",
+    tokens: int,
+    top_k: int,
+    expert_ranks: int = 1,
+    router: "Router | None" = None,
+    shared: "Experts | None" = None,
+) -> MoeProblem:
     """What a layer with these weights computes. Raises KernelError where they do not fit together."""
     from sublight.kernels.numerics.quantised import Quantised
 
@@ -124,6 +166,9 @@ def problem_of(experts: "Experts", tokens: int, top_k: int, expert_ranks: int = 
         activation=experts.activation,
         global_scale=scale,  # type: ignore[arg-type]
         expert_bias=experts.bias13 is not None or experts.bias2 is not None,
+        routing="given" if router is None else router.scoring,
+        shared_width=0 if shared is None else _shared_width(shared, experts),
+        shared_format="nvfp4" if shared is None else _format(shared.w2),  # type: ignore[arg-type]
     )
     if _format(experts.w2) != problem.weight_format:
         found = f"w13 is {problem.weight_format} and w2 {_format(experts.w2)}"
@@ -138,6 +183,33 @@ def problem_of(experts: "Experts", tokens: int, top_k: int, expert_ranks: int = 
     if experts.input_scales is not None:
         _check_input_scales(experts.input_scales, count)
     return problem
+
+
+def _shared_width(shared: "Experts", experts: "Experts") -> int:
+    """Of a shared expert that goes with these. Raises KernelError."""
+    alone = problem_of(shared, 1, 1)
+    for name, has, wanted in (
+        ("number", alone.num_experts, 1),
+        ("hidden size", alone.hidden_size, experts.w2.shape[1]),
+        ("activation", alone.activation, experts.activation),
+    ):
+        if has != wanted:
+            raise KernelError(f"{_CALL}: {name} of the shared expert", f"it is {has}", str(wanted))
+    return alone.intermediate_size
+
+
+def _check_router(problem: MoeProblem, router: Any, correction_bias: "Tensor | None") -> None:
+    """Raises KernelError for a router that is none, or that chooses another number of experts."""
+    if router is None:
+        if correction_bias is not None:
+            raise KernelError(f"{_CALL}: correction_bias", "the layer has no router", "FusedMoe(router=...) as well")
+        return
+    if router.top_k != problem.top_k:
+        found = f"its router chooses {router.top_k}"
+        raise KernelError(f"{_CALL} with a top_k of {problem.top_k}", found, f"top_k={router.top_k}")
+    spec = TensorSpec("correction_bias", ("experts",), ("float32", "bfloat16"), (0,), optional=True)
+    sizes = {"experts": problem.num_experts * problem.expert_ranks}
+    check(_CALL, [spec], {"correction_bias": correction_bias}, sizes)
 
 
 def _check_experts(experts: Any) -> None:

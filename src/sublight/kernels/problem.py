@@ -61,6 +61,9 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
         global_scale: scales above the blocks: none; one an expert and matrix; or one a projection, where gate and up
             differ.
         expert_bias: a bias vector follows each product.
+        shared_width: channels, on this rank, of an expert that every token goes to with weight 1; 0 where there is none
+            or where it is computed elsewhere.
+        shared_format: how that one is stored.
 
     Raises:
         KernelError: a dimension that is out of range or does not fit another; it is named.
@@ -80,6 +83,8 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
     routing: RoutingKind = "given"
     global_scale: GlobalScale = "expert"
     expert_bias: bool = False
+    shared_width: int = 0
+    shared_format: WeightFormat = "nvfp4"
 
     def __post_init__(self) -> None:
         for name in _SIZES:
@@ -87,7 +92,9 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
             least = 0 if name == "tokens" else 1
             if not _is_size(value, least):
                 raise _wrong(name, f"it is {value!r}", f"a {name} from {least} to {_LARGEST:,}")
-        for name, known in _CHOICES.items():
+        if not _is_size(self.shared_width, 0):
+            raise _wrong("shared_width", f"it is {self.shared_width!r}", f"a width from 0 to {_LARGEST:,}")
+        for name, known in (*_CHOICES.items(), ("shared_format", _CHOICES["weight_format"])):
             if getattr(self, name) not in known:
                 raise _wrong(name, f"{getattr(self, name)!r} is not known", "one of " + ", ".join(known))
         if self.top_k > self.num_experts * self.expert_ranks:
@@ -125,11 +132,13 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
 
     def dimensions(self) -> dict[str, int]:
         """Every size by its name, as contracts bind them."""
-        return {name: getattr(self, name) for name in _SIZES} | {"up_rows": self.up_rows}
+        shared = {"shared_width": self.shared_width} if self.shared_width else {}
+        return {name: getattr(self, name) for name in _SIZES} | {"up_rows": self.up_rows} | shared
 
     def traits(self) -> dict[str, str]:
-        """Everything that is no size."""
-        return {name: getattr(self, name) for name in _CHOICES} | {"expert_bias": _yes(self.expert_bias)}
+        """Everything that is no size. A kernel that knows nothing of shared experts need not name them."""
+        shared = {"shared_expert": self.shared_format} if self.shared_width else {}
+        return {name: getattr(self, name) for name in _CHOICES} | {"expert_bias": _yes(self.expert_bias)} | shared
 
     def __str__(self) -> str:
         share = f" of {self.num_experts * self.expert_ranks}" if self.expert_ranks > 1 else ""
@@ -137,6 +146,8 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
             f"{self.tokens} tokens, top {self.top_k} of {self.num_experts}{share} experts, "
             f"{self.hidden_size} -> {self.intermediate_size} {self.activation}, "
             f"{self.weight_format} weights, {self.activation_format} activations"
+            + ("" if self.routing == "given" else f", {self.routing} routing")
+            + (f", a shared expert of {self.shared_width} in {self.shared_format}" if self.shared_width else "")
         )
 
     @classmethod

@@ -19,6 +19,7 @@ from sublight.kernels.numerics.formats import NVFP4
 from sublight.kernels.numerics.gate_up import Order
 from sublight.kernels.numerics.quantised import GlobalScale, Quantised
 from sublight.kernels.problem import Activation, MoeProblem
+from sublight.kernels.routing import Router, route
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +117,12 @@ def prepare(
     experts: Experts,
     device: torch.device,
     configuration: Mapping[str, int],  # noqa: ARG001
-) -> Callable[[Tensor, Tensor, Tensor, Tensor], None]:
-    """The oracle as a prepared layer: (x, ids, weights, out), rounded once at the end.
+    router: Router | None = None,
+    correction_bias: Tensor | None = None,
+    shared: Experts | None = None,
+) -> Callable[[Tensor, Tensor, Tensor | None, Tensor], None]:
+    """The oracle as a prepared layer: (x, ids, weights, out), rounded once at the end. With a router, logits stand in
+    the place of ids, and nothing in that of weights.
 
     Raises:
         KernelError: weights on another device; the oracle keeps no copy of its own.
@@ -126,8 +131,11 @@ def prepare(
     if held != device:
         raise KernelError("the reference layer", f"its weights are on {held}, and calls on {device}", "one device")
 
-    def run(x: Tensor, ids: Tensor, weights: Tensor, out: Tensor) -> None:
-        out.copy_(moe_forward(x, ids, weights, experts, experts.input_scales))
+    def run(x: Tensor, choice: Tensor, weights: Tensor | None, out: Tensor) -> None:
+        if router is not None:
+            choice, weights = route(choice, router, correction_bias)
+        assert weights is not None  # given where nothing chooses
+        out.copy_(moe_forward(x, choice, weights, experts, experts.input_scales, shared))
 
     return run
 

@@ -6,7 +6,7 @@ is 512 bytes of codes (16 a lane, one 32-bit word an mma) and the scales. `w13` 
 block of up rows that they are multiplied by. README.md beside this file draws it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -24,7 +24,7 @@ _UNORDERED = 0x7F  # E4M3 bytes from here up are NaN or negative
 
 @dataclass(frozen=True, eq=False)
 class DecodeWeights:
-    """The experts of one rank as the decode kernel reads them.
+    """The experts of one rank as the decode kernel reads them; shared ones, cut into the same width, stand at the end.
 
     Attributes:
         w13: uint8 [experts, inter/16, hidden/64, 1152]: gate block, up block, and for each lane the scales of its gate
@@ -33,16 +33,19 @@ class DecodeWeights:
             g + 8 of each lane. A run of two column blocks lies together where their number is even.
         scale13: fp32 [experts, 2], of gate and up.
         scale2: fp32 [experts].
+        shared: of the experts above, how many every token goes to.
     """
 
     w13: Tensor
     w2: Tensor
     scale13: Tensor
     scale2: Tensor
+    shared: int = field(default=0, kw_only=True)
 
     @property
     def experts(self) -> int:
-        return self.w13.shape[0]
+        """Routed ones."""
+        return self.w13.shape[0] - self.shared
 
     @property
     def hidden(self) -> int:
@@ -52,34 +55,75 @@ class DecodeWeights:
     def inter(self) -> int:
         return self.w13.shape[1] * 16
 
+    def to(self, device: torch.device) -> "DecodeWeights":
+        tensors = (self.w13, self.w2, self.scale13, self.scale2)
+        return DecodeWeights(*(t.to(device) for t in tensors), shared=self.shared)
+
     @property
     def nbytes(self) -> int:
         return sum(t.numel() * t.element_size() for t in (self.w13, self.w2, self.scale13, self.scale2))
 
 
-def pack_experts(w13: Quantised, w2: Quantised) -> DecodeWeights:
+def pack_experts(w13: Quantised, w2: Quantised, shared: tuple[Quantised, Quantised] | None = None) -> DecodeWeights:
     """Into the kernel's layout, an expert at a time.
 
     Args:
         w13: [experts, 2 * inter, hidden], gate rows before up rows, one global scale a matrix or one each.
         w2: [experts, hidden, inter].
+        shared: w13 and w2 of one expert for every token, n times as wide; it becomes n experts.
 
     Raises:
-        KernelError: not NVFP4, a width that is no multiple of 64, or a scale that is negative or NaN.
+        KernelError: not NVFP4, a width that is no multiple of 64, or a scale that is negative or NaN; a shared expert
+            of another hidden size, or not n times as wide.
     """
     experts, rows, hidden = w13.shape
     inter = rows // 2
     _check(w13, w2)
-    packed13 = torch.empty(experts, inter // 16, hidden // 64, 1152, dtype=torch.uint8, device=w13.codes.device)
-    packed2 = torch.empty(experts, *w2_shape(hidden, inter), dtype=torch.uint8, device=w2.codes.device)
-    for e in range(experts):
-        packed13[e] = _pack_pairs(w13.codes[e], _bytes(w13.scales[e]))
-        blocks = _pack_blocks(w2.codes[e], _bytes(w2.scales[e]))
+    stacks = [(w13, w2)] if shared is None else [(w13, w2), _in_widths(*shared, inter, hidden)]
+    count = sum(first.shape[0] for first, _ in stacks)
+    packed13 = torch.empty(count, inter // 16, hidden // 64, 1152, dtype=torch.uint8, device=w13.codes.device)
+    packed2 = torch.empty(count, *w2_shape(hidden, inter), dtype=torch.uint8, device=w2.codes.device)
+    each = [(first[e], second[e]) for first, second in stacks for e in range(first.shape[0])]
+    for e, (first, second) in enumerate(each):
+        packed13[e] = _pack_pairs(first.codes, _bytes(first.scales))
+        blocks = _pack_blocks(second.codes, _bytes(second.scales))
         packed2[e] = blocks.view(-1, run_blocks(inter), hidden // 16, 576).transpose(1, 2).flatten(2)
-    above13, above2 = w13.global_scale, w2.global_scale
-    assert above13 is not None and above2 is not None  # the format has them
-    scale13 = above13.multiplier.float().expand(experts, 2).contiguous()
-    return DecodeWeights(packed13, packed2, scale13, above2.multiplier.float().reshape(experts).contiguous())
+    scale13 = torch.cat([_multipliers(first).expand(first.shape[0], 2) for first, _ in stacks])
+    scale2 = torch.cat([_multipliers(second).reshape(second.shape[0]) for _, second in stacks])
+    return DecodeWeights(packed13, packed2, scale13, scale2, shared=count - experts)
+
+
+def _in_widths(w13: Quantised, w2: Quantised, inter: int, hidden: int) -> tuple[Quantised, Quantised]:
+    """One expert as several of width `inter`: the sum over its width falls into theirs."""
+    _check(w13, w2)
+    one, rows, columns = w13.shape
+    asked = "a shared expert for the decode kernel"
+    if one != 1 or columns != hidden:
+        raise KernelError(
+            asked, f"its w13 is {list(w13.shape)}", f"[1, rows, {hidden}]: one expert of this hidden size"
+        )
+    count = rows // 2 // inter
+    if rows != 2 * count * inter:
+        raise KernelError(asked, f"its width is {rows // 2}", f"a multiple of the routed experts' width, {inter}")
+
+    def up_and_gate(t: Tensor) -> Tensor:
+        return t.reshape(2, count, inter, -1).transpose(0, 1).reshape(count, 2 * inter, -1)
+
+    def down(t: Tensor) -> Tensor:
+        return t.reshape(hidden, count, -1).transpose(0, 1).contiguous()
+
+    above = [GlobalScale(_multipliers(m).expand(count, -1)) for m in (w13, w2)]
+    return (
+        Quantised(NVFP4, up_and_gate(w13.codes), up_and_gate(w13.scales), above[0]),
+        Quantised(NVFP4, down(w2.codes), down(w2.scales), above[1]),
+    )
+
+
+def _multipliers(matrices: Quantised) -> Tensor:
+    """fp32 [experts, parts]."""
+    above = matrices.global_scale
+    assert above is not None  # the format has them
+    return above.multiplier.float()
 
 
 def unpack_experts(weights: DecodeWeights) -> tuple[Quantised, Quantised]:

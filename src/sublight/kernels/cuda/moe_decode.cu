@@ -6,6 +6,11 @@
 //   MAX_M             most tokens a launch takes    GRID    CTAs, all resident at once
 //   PIECE             k64 blocks a gate/up copy     ITEMS   down items a ring slot
 //   DEPTH   ring slots a warp                     TEAM    warps that share a gate/up tile
+//   DOWN_WARPS   warps that take down items from the start, while the others make h
+//   SHARED       experts after the routed ones that every token goes to, with weight 1
+//   ROUTER       0: experts and weights come in; 1: logits do, and softmax makes scores; 2: sigmoid.  With it:
+//   ROUTED       experts that logits are of         BIAS          a correction takes part in choosing
+//   GROUPS       of them, of which a token may use  TOP_GROUPS    RENORMALISE  weights are divided by their sum
 //   STREAM_BYTES, STATIC_BYTES                        shared memory as the plan counted it; checked here
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -17,14 +22,16 @@ typedef unsigned long long u64;
 constexpr int WARPS = 16;
 constexpr int BLOCK = 576;                                  // 16 rows x 64 k: 512 B of codes, 64 B of scales
 constexpr int K_BLOCKS = HIDDEN / 64, I_BLOCKS = INTER / 64;
-constexpr int TEAMS = WARPS / TEAM;
+constexpr int GATE_WARPS = WARPS - DOWN_WARPS;              // the rest take down items from the start
+constexpr int TEAMS = GATE_WARPS / TEAM;
 constexpr int WARP_BLOCKS = (K_BLOCKS + TEAM - 1) / TEAM;   // a warp's share of a gate/up tile
 constexpr int ROW_TILES = HIDDEN / 16;                      // 16-row tiles of the output
 constexpr int PAIR_TILES = INTER / 16;                      // 16-row (gate, up) tiles of an expert
 constexpr int RUN = I_BLOCKS % 2 ? 1 : 2;                   // k64 blocks of a row tile that lie together in w2
 constexpr int CTA_ROWS = (ROW_TILES + GRID - 1) / GRID;     // output tiles a CTA owns, at most
 constexpr int GROUP = MAX_M < 8 ? MAX_M : 8;                // tokens of an expert in one pass
-constexpr int PAIRS = MAX_M * TOPK;
+constexpr int CHOSEN = MAX_M * TOPK;                        // pairs with a routed expert
+constexpr int PAIRS = CHOSEN + MAX_M * SHARED;              // pairs with a shared one come after them
 constexpr int N_TILES = (MAX_M + 7) / 8;                    // of the down product, whose columns are tokens
 constexpr int SLOT_A = PIECE * 2 * BLOCK, SLOT_B = ITEMS * CTA_ROWS * BLOCK;
 constexpr int SLOT = SLOT_A > SLOT_B ? SLOT_A : SLOT_B;
@@ -33,24 +40,33 @@ constexpr int SUM_STRIDE = CTA_ROWS * 16 + 4;               // words between two
 constexpr int SUM_BYTES = WARPS * N_TILES * 8 * SUM_STRIDE * 4;
 constexpr int CHUNK = CTA_ROWS <= 3 ? CTA_ROWS : CTA_ROWS % 3 == 0 ? 3 : CTA_ROWS % 2 == 0 ? 2 : 1;  // down tiles decoded at a time
 constexpr int AHEAD = N_TILES == 1 && ITEMS > 1 ? 2 : 1;    // down items whose h is on its way
+constexpr int GROUPERS = (CHOSEN + 31) / 32;                // warps with a routed pair a lane
 constexpr int LISTERS = (PAIRS + 31) / 32;                  // warps with a pair a lane
-constexpr bool FEW = PAIRS <= 32;                           // each warp can group the pairs by itself
+constexpr bool FEW = CHOSEN <= 32;                          // each warp can group the pairs by itself
 constexpr int MAX_EXPERTS = 1024;
 constexpr int COLUMNS = N_TILES * 8;
+constexpr int SHARED1 = SHARED ? SHARED : 1;
 constexpr u32 NONE = 255;
 constexpr u32 NOT_YET = 0xFFFFFFFFu;                        // two bf16 NaNs that no conversion produces
+#ifndef NAP  // nanoseconds; so that it may be measured
+#define NAP 100
+#endif
+#ifndef PREFETCH
+#define PREFETCH 1
+#endif
 constexpr float DECODE_SCALE = 16384.f;                     // decoded weights are value * 2^-14
 
 static_assert(HIDDEN % 64 == 0 && INTER % 64 == 0, "widths are multiples of 64");
 static_assert(PAIRS < 255 && (MAX_M > 1 || FEW), "pairs are numbered by a byte, one token's by a lane");
 static_assert(ITEMS == 1 || ITEMS % 2 == 0, "h of two items is under way in turn");
+static_assert(GATE_WARPS % TEAM == 0, "teams are whole");
 static_assert(DEPTH > 1, "a warp looks one slot ahead");
 static_assert(MAX_M <= 16, "an expert has two groups at most");
 
 struct Grouping {                        // while many pairs are grouped
-  int first[FEW ? 1 : MAX_EXPERTS];                // first pair of each expert
+  int first[FEW ? 1 : MAX_EXPERTS];      // first pair of each expert
   u32 leaders[8], crowded[8];
-  u8 hits[8][FEW ? 1 : PAIRS];                     // pairs of an expert (under its first pair) in each warp
+  u8 hits[8][FEW ? 1 : CHOSEN];          // pairs of an expert (under its first pair) in each warp
 };
 struct Shared {
   union {
@@ -62,6 +78,10 @@ struct Shared {
   u32 epoch, claims;                     // claims: slots of down items that warps have taken
   int claimed[WARPS * DEPTH];            // first item of a ring slot
   float gate_scale[PAIRS], up_scale[PAIRS], out_scale[PAIRS];
+#if ROUTER
+  int chosen[CHOSEN];                    // expert and weight of each pair
+  float weight[CHOSEN];
+#endif
   u16 expert[FEW ? WARPS : 1][PAIRS];    // of each group; a list a warp where each warp makes its own
   u8 count[PAIRS], pair[PAIRS * 8];      // of each group
   u8 column[PAIRS * COLUMNS];            // the pair that a (group, token) is, or NONE
@@ -117,6 +137,14 @@ DEV u32 load_input(const void* p) {
   u32 v;
   asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
   return v;
+}
+DEV u32 load_half(const u16* p) {
+  u16 v;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(p));
+  return v;
+}
+DEV void prefetch(const u8* p, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
 }
 DEV float load_factor(const float* p) { return __uint_as_float(load_input(p)); }
 // The compiler keeps what all lanes agree on in uniform registers, which is where bulk copies take operands from.
@@ -192,13 +220,23 @@ DEV void decode_block(uint4 q, u32 scales, u32 (&a)[4][4]) {
 // Groups of up to eight pairs that share an expert, numbered alike in every CTA.  Pairs whose expert is not
 // here (id outside 0 .. experts - 1) belong to no group.  Returns the number of groups; what the groups hold
 // is there for all after the next __syncthreads.
+DEV int token_of(int pair) { return SHARED && pair >= CHOSEN ? (pair - CHOSEN) % MAX_M : pair / TOPK; }
 DEV void enlist(Shared& s, int pair, int group, int rank, int left) {
   s.pair[group * 8 + (rank & 7)] = (u8)pair;
-  s.column[group * COLUMNS + pair / TOPK] = (u8)pair;
+  s.column[group * COLUMNS + token_of(pair)] = (u8)pair;
   if ((rank & 7) == 0) s.count[group] = (u8)(left < 8 ? left : 8);
 }
 
-DEV int group_few(Shared& s, int id, int experts) {
+// A shared expert has all tokens.  Its groups are the first ones, as they are known before any choice is.
+DEV int groups_of_shared(int tokens) { return SHARED * (tokens > 8 ? 2 : 1); }
+DEV void enlist_shared(Shared& s, int tokens, int worker, int workers) {
+  for (int i = worker; i < SHARED * tokens; i += workers) {
+    const int number = i / tokens, token = i % tokens;
+    enlist(s, CHOSEN + number * MAX_M + token, token / 8 * SHARED + number, token, tokens - token);
+  }
+}
+
+DEV int group_few(Shared& s, int id, int experts, int base) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const u32 below = (1u << lane) - 1;
   const bool valid = (u32)id < (u32)experts;
@@ -208,15 +246,15 @@ DEV int group_few(Shared& s, int id, int experts) {
   if (valid) {
     u32 rest = same;  // the lane that leads this one's group of eight
     for (int i = rank & ~7; i > 0; i--) rest &= rest - 1;
-    const int lead = __ffs(rest) - 1, group = __popc(leads & ((1u << lead) - 1));
+    const int lead = __ffs(rest) - 1, group = base + __popc(leads & ((1u << lead) - 1));
     if (lead == lane) s.expert[warp][group] = (u16)id;
     if (warp == 0) enlist(s, lane, group, rank, __popc(same) - rank);
   }
   __syncwarp();
-  return __popc(leads);
+  return base + __popc(leads);
 }
 
-DEV int group_many(Shared& s, int id, int experts) {
+DEV int group_many(Shared& s, int id, int experts, int base) {
   Grouping& g = s.grouping;
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
   const bool valid = (u32)id < (u32)experts;
@@ -225,15 +263,15 @@ DEV int group_many(Shared& s, int id, int experts) {
   __syncthreads();
   const int lead = valid ? g.first[id] : 0;
   const int rank_here = __popc(same & ((1u << lane) - 1));
-  if (warp < LISTERS) {
+  if (warp < GROUPERS) {
     if (valid && rank_here == 0) g.hits[warp][lead] = (u8)__popc(same);
     const u32 leads = __ballot_sync(~0u, valid && lead == tid);
     if (lane == 0) g.leaders[warp] = leads;
   }
   __syncthreads();
-  int groups = 0, group = 0, rank = rank_here, total = 0;
+  int groups = base, group = base, rank = rank_here, total = 0;
 #pragma unroll
-  for (int w = 0; w < LISTERS; w++) {
+  for (int w = 0; w < GROUPERS; w++) {
     const u32 m = g.leaders[w];
     const int hits = valid ? g.hits[w][lead] : 0;
     groups += __popc(m);
@@ -249,11 +287,11 @@ DEV int group_many(Shared& s, int id, int experts) {
   const bool more = valid && lead == tid && total > 8;
   if (__syncthreads_or(more)) {
     const u32 crowded = __ballot_sync(~0u, more);
-    if (lane == 0 && warp < LISTERS) g.crowded[warp] = crowded;
+    if (lane == 0 && warp < GROUPERS) g.crowded[warp] = crowded;
     __syncthreads();
     int second = groups;
 #pragma unroll
-    for (int w = 0; w < LISTERS; w++) {
+    for (int w = 0; w < GROUPERS; w++) {
       const u32 m = g.crowded[w];
       groups += __popc(m);
       second += w < lead >> 5 ? __popc(m) : w == lead >> 5 ? __popc(m & ((1u << (lead & 31)) - 1)) : 0;
@@ -267,20 +305,125 @@ DEV int group_many(Shared& s, int id, int experts) {
   return groups;
 }
 
+#if ROUTER
+// ---- the router: one warp a token.  A lane has experts that follow each other, so that of equal scores the lowest
+// lane has the lowest number, and a group of experts is a number of whole lanes.
+constexpr int GROUP_SIZE = ROUTED / GROUPS;
+DEV constexpr int lane_experts() {
+  int per = (ROUTED + 31) / 32;
+  while (GROUPS > 1 && GROUP_SIZE % per) per++;
+  return per;
+}
+constexpr int PER = lane_experts(), GROUP_LANES = GROUPS > 1 ? GROUP_SIZE / PER : 32;
+static_assert(ROUTED % GROUPS == 0 && GROUPS <= 32, "groups of experts are equal, and a lane each at least");
+static_assert(TOPK <= 32 && TOPK <= GROUP_SIZE * TOP_GROUPS, "a token's experts are written by a lane each");
+static_assert(MAX_M <= WARPS, "a warp a token");
+
+// Larger numbers of a larger value; 0 is below all of them.
+DEV u32 in_order(float v) {
+  const u32 b = __float_as_uint(v);
+  return b >> 31 ? ~b : b | 0x80000000u;
+}
+DEV float warp_sum(float v) {
+#pragma unroll
+  for (int i = 16; i > 0; i /= 2) v += __shfl_xor_sync(~0u, v, i);
+  return v;
+}
+
+DEV void route(const float (&logit)[PER], const float (&bias)[PER], float factor, int first, int* ids, float* weights) {
+  const int lane = threadIdx.x & 31;
+  float score[PER], choice[PER];
+  if (ROUTER == 1) {
+    float top = logit[0];
+#pragma unroll
+    for (int j = 1; j < PER; j++) top = fmaxf(top, logit[j]);
+#pragma unroll
+    for (int i = 16; i > 0; i /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, i));
+    float sum = 0.f;
+#pragma unroll
+    for (int j = 0; j < PER; j++) sum += score[j] = expf(logit[j] - top);
+    sum = warp_sum(sum);
+#pragma unroll
+    for (int j = 0; j < PER; j++) score[j] = score[j] / sum;
+  } else {
+#pragma unroll
+    for (int j = 0; j < PER; j++) score[j] = 1.f / (1.f + expf(-logit[j]));
+  }
+#pragma unroll
+  for (int j = 0; j < PER; j++) choice[j] = BIAS ? score[j] + bias[j] : score[j];
+  bool open = true;  // this lane's group is one that the token may use
+  if (GROUPS > 1) {
+    float one = __int_as_float(0xFF800000), two = one;  // the best two of this lane, then of its group
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+      two = fmaxf(two, fminf(one, choice[j]));
+      one = fmaxf(one, choice[j]);
+    }
+    const float lane_one = one, lane_two = two;
+    const int lead = lane / GROUP_LANES * GROUP_LANES;
+#pragma unroll
+    for (int i = 1; i < GROUP_LANES; i++) {
+      const int from = lead + (lane - lead + i) % GROUP_LANES;
+      const float other_one = __shfl_sync(~0u, lane_one, from), other_two = __shfl_sync(~0u, lane_two, from);
+      two = fmaxf(fmaxf(two, other_two), fminf(one, other_one));
+      one = fmaxf(one, other_one);
+    }
+    const float value = BIAS && GROUP_SIZE > 1 ? one + two : one;
+    int better = 0;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+      const float other = __shfl_sync(~0u, value, g * GROUP_LANES);
+      better += other > value || (other == value && g < lane / GROUP_LANES);
+    }
+    open = better < TOP_GROUPS;
+  }
+  u32 key[PER], best = 0;
+  int at = 0;
+  float held = 0.f;
+  auto look = [&]() {
+    best = 0;
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+      if (key[j] > best) best = key[j], at = j, held = score[j];
+  };
+#pragma unroll
+  for (int j = 0; j < PER; j++) key[j] = open && lane * PER + j < ROUTED ? in_order(choice[j]) : 0;
+  look();
+#pragma unroll 1
+  for (int k = 0; k < TOPK; k++) {
+    const u32 most = __reduce_max_sync(~0u, best);
+    const int winner = __ffs(__ballot_sync(~0u, best == most)) - 1;
+    if (lane == winner) {
+      ids[k] = lane * PER + at - first, weights[k] = held;
+#pragma unroll
+      for (int j = 0; j < PER; j++)
+        if (j == at) key[j] = 0;
+      look();
+    }
+    __syncwarp();
+  }
+  float weight = lane < TOPK ? weights[lane] : 0.f;
+  if (RENORMALISE) weight = weight / (warp_sum(weight) + 1e-20f);
+  if (lane < TOPK) weights[lane] = weight * factor;
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
-moe_decode(const u16* x, const int* ids, const float* weights,
+moe_decode(const u16* x, const void* ids, const float* weights,
            const u8* __restrict__ w13, const float* __restrict__ scale13, const u8* __restrict__ w2,
            const float* __restrict__ scale2, u32* __restrict__ exchange, u64* __restrict__ arrivals,
-           u16* __restrict__ out, int tokens, int experts, int exchange_words) {
+           u16* __restrict__ out, int tokens, int experts, int exchange_words, float factor, int first, int half_logits) {
   extern __shared__ __align__(128) u8 ring[];
   __shared__ Shared s;
   const int tid = threadIdx.x, lane = tid & 31, warp = uniform(tid >> 5), cta = blockIdx.x;
   const int col = lane >> 2, quad = lane & 3;  // of mma fragments: B column / A row, and k quarter
   const int pairs = tokens * TOPK;
+  constexpr u32 EXPERT13 = (u32)PAIR_TILES * K_BLOCKS * 2 * BLOCK, EXPERT2 = (u32)I_BLOCKS * ROW_TILES * BLOCK;
   const int list = FEW ? warp : 0;
   const u32 full = kept(smem_of(s.full + warp * DEPTH)), slots = kept(smem_of(ring) + warp * DEPTH * SLOT);
   const u32 tables = kept(smem_of(&s.tables));
 
+  const bool gates = DOWN_WARPS == 0 || warp < GATE_WARPS;  // the other warps take down items from the start
   // this warp's share of a gate/up tile, along k
   const int team = warp / TEAM, rank = warp % TEAM;
   const u32 sums_full = kept(smem_of(s.sums_full + team)), sums_empty = kept(smem_of(s.sums_empty + team));
@@ -311,36 +454,75 @@ moe_decode(const u16* x, const int* ids, const float* weights,
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
+#if SHARED && PREFETCH
+  {  // nobody has to choose these, so they are on their way into L2 before anything is known; a share for every CTA
+    constexpr u32 UNIT = 2 * BLOCK;
+    const u8 *const shared13 = w13 + (u64)experts * EXPERT13, *const shared2 = w2 + (u64)experts * EXPERT2;
+    for (u32 i = tid * GRID + cta; i < SHARED * (EXPERT13 / UNIT); i += GRID * WARPS * 32) prefetch(shared13 + i * UNIT, UNIT);
+    for (u32 i = tid * GRID + cta; i < SHARED * (EXPERT2 / UNIT); i += GRID * WARPS * 32) prefetch(shared2 + i * UNIT, UNIT);
+  }
+#endif
+#if ROUTER
+  float bias[PER], logit[PER];
+#pragma unroll
+  for (int j = 0; j < PER; j++) bias[j] = BIAS && lane * PER + j < ROUTED ? load_factor(weights + lane * PER + j) : 0.f;
+#endif
   __syncthreads();  // barriers and the counter of claims are set up
   // what came before this launch, if that was told to let it start early
   asm volatile("griddepcontrol.wait;" ::: "memory");
-  const int id = tid < pairs || (FEW && lane < pairs) ? (int)load_input(ids + (FEW ? lane : tid)) : -1;
+#if ROUTER
+  if (warp < tokens) {
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+      const int e = warp * ROUTED + lane * PER + j;
+      if (lane * PER + j >= ROUTED)
+        logit[j] = __int_as_float(0xFF800000);
+      else if (half_logits)
+        logit[j] = __uint_as_float(load_half(reinterpret_cast<const u16*>(ids) + e) << 16);
+      else
+        logit[j] = load_factor(reinterpret_cast<const float*>(ids) + e);
+    }
+  }
+#else
+  const int id = tid < pairs || (FEW && lane < pairs) ? (int)load_input(reinterpret_cast<const int*>(ids) + (FEW ? lane : tid)) : -1;
+#endif
   u64 arrival = 0;
   if (tid == 0) arrival = atomicAdd(arrivals, 1ull);
-  if (MAX_M == 1) {
+  if (MAX_M == 1 && gates) {
 #pragma unroll
     for (int b = 0; b < WARP_BLOCKS; b++) load_x(b, b < kbn && col == 0 ? row_of(0) : nullptr);
   }
+#if ROUTER
+  if (warp < tokens) route(logit, bias, factor, first, s.chosen + warp * TOPK, s.weight + warp * TOPK);
+  __syncthreads();
+  const int id = tid < pairs || (FEW && lane < pairs) ? s.chosen[FEW ? lane : tid] : -1;
+#endif
   if (FEW) {
     if (warp == 0)
       for (int i = lane; i < PAIRS * COLUMNS; i += 32) s.column[i] = (u8)NONE;
+    if (SHARED) {
+      for (int i = lane; i < groups_of_shared(tokens); i += 32) s.expert[warp][i] = (u16)(experts + i % SHARED1);
+      __syncwarp();
+      if (warp == 0) enlist_shared(s, tokens, lane, 32);
+    }
     __syncwarp();
   } else {
     for (int i = tid; i < PAIRS * COLUMNS; i += WARPS * 32) s.column[i] = (u8)NONE;
     Grouping& g = s.grouping;
-    for (int i = tid; i < experts; i += WARPS * 32) g.first[i] = PAIRS;
-    for (int i = tid; i < 8 * PAIRS; i += WARPS * 32) g.hits[i / PAIRS][i % PAIRS] = 0;
+    for (int i = tid; i < experts; i += WARPS * 32) g.first[i] = CHOSEN;
+    for (int i = tid; i < 8 * CHOSEN; i += WARPS * 32) g.hits[i / CHOSEN][i % CHOSEN] = 0;
+    if (SHARED && tid < groups_of_shared(tokens)) s.expert[0][tid] = (u16)(experts + tid % SHARED1);
     __syncthreads();
+    if (SHARED) enlist_shared(s, tokens, tid, WARPS * 32);
   }
-  const int groups = uniform(FEW ? group_few(s, id, experts) : group_many(s, id, experts));
+  const int groups = uniform(FEW ? group_few(s, id, experts, groups_of_shared(tokens)) : group_many(s, id, experts, groups_of_shared(tokens)));
   const int tiles = groups * PAIR_TILES;
   if (FEW && MAX_M > 1) __syncthreads();  // warp 0 has listed the groups; of one token, the lists come with the factors
 
   // ---- the copies: gate/up pieces of this team's tiles, then down items of this CTA's output rows
-  const int tile0 = team * GRID + cta, tile_step = TEAMS * GRID;
+  const int tile0 = gates ? team * GRID + cta : tiles, tile_step = TEAMS * GRID;
   const int row0 = ROW_TILES * cta / GRID, rows = ROW_TILES * (cta + 1) / GRID - row0;
   const int items = rows ? groups * I_BLOCKS : 0;  // a small hidden size leaves CTAs without output
-  constexpr u32 EXPERT13 = (u32)PAIR_TILES * K_BLOCKS * 2 * BLOCK, EXPERT2 = (u32)I_BLOCKS * ROW_TILES * BLOCK;
   int next_tile = tile0, next_piece = 0;
   const u8* next_src = nullptr;
   auto seek = [&]() {
@@ -390,7 +572,7 @@ moe_decode(const u16* x, const int* ids, const float* weights,
   // ---- loads that would queue behind megabytes of weights later
   auto source_x = [&](int tile) -> const uint4* {
     const int group = tile / PAIR_TILES;
-    return col < s.count[group] ? row_of(s.pair[group * 8 + col] / TOPK) : nullptr;
+    return col < s.count[group] ? row_of(token_of(s.pair[group * 8 + col])) : nullptr;
   };
   if (MAX_M > 1 && tile0 < tiles) {
     const uint4* p = source_x(tile0);
@@ -398,10 +580,18 @@ moe_decode(const u16* x, const int* ids, const float* weights,
     for (int b = 0; b < WARP_BLOCKS; b++) load_x(b, b < kbn ? p : nullptr);
   }
   float factors[4] = {};
-  const bool lists = tid < pairs && (u32)id < (u32)experts;
+  const bool chosen = tid < pairs && (u32)id < (u32)experts;
+  const bool always = SHARED && tid >= CHOSEN && tid < PAIRS && (tid - CHOSEN) % MAX_M < tokens;
+  const bool lists = chosen || always;
   if (lists) {
-    factors[0] = load_factor(scale13 + 2 * id), factors[1] = load_factor(scale13 + 2 * id + 1);
-    factors[2] = load_factor(scale2 + id), factors[3] = load_factor(weights + tid);
+    const int e = always ? experts + (tid - CHOSEN) / MAX_M : id;
+    factors[0] = load_factor(scale13 + 2 * e), factors[1] = load_factor(scale13 + 2 * e + 1);
+    factors[2] = load_factor(scale2 + e), factors[3] = 1.f;
+#if ROUTER
+    if (chosen) factors[3] = s.weight[tid];
+#else
+    if (chosen) factors[3] = load_factor(weights + tid);
+#endif
   }
 
 #pragma unroll 1
@@ -473,7 +663,7 @@ moe_decode(const u16* x, const int* ids, const float* weights,
     }
     __syncwarp();
     if (lane == 0) bar_arrive(sums_full);
-    int c = (rank - turn) & (TEAM - 1);
+    int c = (u32)(rank + turn) % TEAM;
     if (c >= held && lane == 0) bar_arrive(sums_empty);
 #pragma unroll 1
     for (; c < held; c += TEAM) {
@@ -497,7 +687,7 @@ moe_decode(const u16* x, const int* ids, const float* weights,
 
   // ---- phase 2: this CTA's output rows, over all experts hit.  h is there when it is no longer NOT_YET; the
   // half of the exchange that the next launch will use is made so again.
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if (gates) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   bar_wait(tables, 0);
   const u32* h_now = exchange + (s.epoch & 1) * exchange_words + quad * 8;
   uint4* h_next = reinterpret_cast<uint4*>(exchange + (~s.epoch & 1) * exchange_words);
@@ -536,6 +726,7 @@ moe_decode(const u16* x, const int* ids, const float* weights,
 #pragma unroll
         for (int j = 0; j < 8; j++) last = max(last, hf[i][n][j]);
       if (__all_sync(~0u, last != NOT_YET)) break;
+      if (DOWN_WARPS && !gates) __nanosleep(NAP);
       load_h(i);
     }
   };

@@ -4,7 +4,7 @@ The constants of the kernel that shared memory depends on are restated here; the
 both counts are the same.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -19,9 +19,41 @@ _PASS = 8  # tokens of an expert that one pass over its weights serves
 _BUCKETS = (1, 2, 4, 8, 16)
 _MAX_PAIRS = 254  # numbered by a byte, 255 is nobody
 _MAX_SHARE = 7  # k64 blocks of a tile that a warp keeps the activations of in registers
+_BOTH = ((8, 4), (8, 8), (4, 12), (2, 14))  # down warps, and a team's beside them
+_MAX_BOTH_SHARE = 8
+_MANY_TURNS = 5  # tiles a CTA from which down work fits beside gate/up work at one and two tokens as well,
+_NARROW = 32  # unless a tile has this few column blocks
 _LANES = 32  # up to this many pairs each warp groups by itself; one token's experts have to be
-_MAX_DEPTH = 32
 _EXPERT_BYTES = 2**32  # offsets inside one expert are 32-bit
+
+
+@dataclass(frozen=True)
+class RouterPlan:
+    """A router that the kernel runs itself, as compile-time numbers.
+
+    Attributes:
+        sigmoid: scores are sigmoids; otherwise they are a softmax.
+        experts: that there are logits of, over all ranks.
+        bias: a correction takes part in choosing.
+        groups, top_groups, renormalise: as in `sublight.kernels.routing.Router`.
+    """
+
+    sigmoid: bool
+    experts: int
+    bias: bool
+    groups: int = 1
+    top_groups: int = 1
+    renormalise: bool = True
+
+    def defines(self) -> dict[str, int]:
+        return {
+            "ROUTER": 2 if self.sigmoid else 1,
+            "ROUTED": self.experts,
+            "BIAS": int(self.bias),
+            "GROUPS": self.groups,
+            "TOP_GROUPS": self.top_groups,
+            "RENORMALISE": int(self.renormalise),
+        }
 
 
 @dataclass(frozen=True)
@@ -34,8 +66,11 @@ class DecodePlan:
         grid: CTAs. All have to be resident at once, one on a multiprocessor.
         piece: k64 blocks of a gate/up copy: small pieces hide arithmetic, large ones cost fewer instructions.
         items: down blocks of a ring slot.
-        depth: ring slots a warp.
+        depth: ring slots a warp. Two: what a warp has asked for, no other can take, so a deeper ring balances worse.
         team: warps that share a gate/up tile, each with a part of its columns.
+        down_warps: of the sixteen, how many take down blocks from the start, while the others make their input.
+        shared: experts that every token goes to.
+        router: that the kernel runs itself; None where experts and weights come in.
     """
 
     hidden: int
@@ -47,6 +82,14 @@ class DecodePlan:
     items: int
     depth: int
     team: int
+    down_warps: int = 0
+    shared: int = 0
+    router: RouterPlan | None = None
+
+    @property
+    def pairs(self) -> int:
+        """(token, expert) pairs, shared experts included."""
+        return self.max_tokens * (self.top_k + self.shared)
 
     @property
     def cta_rows(self) -> int:
@@ -70,11 +113,11 @@ class DecodePlan:
     @property
     def static_bytes(self) -> int:
         """Static shared memory, at most: partial sums, barriers, lists of pairs."""
-        pairs = self.max_tokens * self.top_k
-        few = pairs <= _LANES
+        chosen = self.max_tokens * self.top_k
+        few = chosen <= _LANES
         partial = WARPS * min(self.max_tokens, _PASS) * 128
-        grouping = 0 if few else 4 * MAX_EXPERTS + 64 + 8 * pairs
-        lists = pairs * (21 + self.columns + 2 * (WARPS if few else 1))
+        grouping = 0 if few else 4 * MAX_EXPERTS + 64 + 8 * chosen
+        lists = self.pairs * (21 + self.columns + 2 * (WARPS if few else 1)) + (8 * chosen if self.router else 0)
         return ceil((max(partial, grouping) + WARPS * self.depth * 12 + lists + 144) / 128) * 128
 
     @property
@@ -84,7 +127,7 @@ class DecodePlan:
     @property
     def exchange_words(self) -> int:
         """32-bit words of two values that pass between the two products."""
-        return self.max_tokens * self.top_k * self.inter // 2
+        return self.pairs * self.inter // 2
 
     def defines(self) -> dict[str, int]:
         return {
@@ -97,6 +140,9 @@ class DecodePlan:
             "ITEMS": self.items,
             "DEPTH": self.depth,
             "TEAM": self.team,
+            "DOWN_WARPS": self.down_warps,
+            "SHARED": self.shared,
+            **({"ROUTER": 0} if self.router is None else self.router.defines()),
             "STREAM_BYTES": self.stream_bytes,
             "STATIC_BYTES": self.static_bytes,
         }
@@ -116,6 +162,8 @@ def plan_decode(
     shared_limit: int,
     piece: int | None = None,
     team: int | None = None,
+    shared: int = 0,
+    router: RouterPlan | None = None,
 ) -> DecodePlan:
     """A plan that fits `shared_limit` bytes a CTA.
 
@@ -123,46 +171,54 @@ def plan_decode(
         grid: multiprocessors of the GPU.
         shared_limit: what a block may use: 232,448 on SM90 and SM100, 101,376 on SM120.
         piece, team: as in the plan, where the default is not wanted.
+        shared, router: as in the plan.
 
     Raises:
         KernelError: a dimension outside what the kernel takes; it is named.
     """
-    _check(hidden, inter, top_k, tokens)
-    team = next((n for n in (4, 8) if ceil(hidden // 64 / n) <= _MAX_SHARE), WARPS) if team is None else team
-    share = ceil(hidden // 64 / team)
-    rows = ceil(hidden // 16 / grid)
-    run = 1 if inter // 64 % 2 else 2
+    _check(hidden, inter, top_k, tokens, shared)
+    if router is not None:
+        _check_router(router, top_k)
     size = bucket(tokens)
-    pieces = dict.fromkeys((min(piece or _piece(rows, size), share), 1))
-    most = 3 if 1 < rows < 4 and size == 4 else _MAX_DEPTH
-    for whole in (True, False):  # blocks of w2 that lie together in one copy, or, where that has no room, apart
+    rows = ceil(hidden // 16 / grid)
+    down, team = (WARPS % team, team) if team else _split(hidden // 64, size, size * top_k * inter // 16 / grid)
+    share = ceil(hidden // 64 / team)
+    run = 1 if inter // 64 % 2 else 2
+    pieces = dict.fromkeys(min(n, share) for n in (piece or _piece(rows, size, down), 2, 1))
+    # blocks of w2 that lie together in one copy, or, where that has no room or would be most of the work, apart
+    together = max(run, 1 << max(0, (4 // rows).bit_length() - 1))  # a power of two: h of two is under way in turn
+    if size == 1 and not down:
+        together = run if run * rows <= 4 else 1
+    for items in dict.fromkeys((together, 1)):
         for blocks in pieces:
-            # a power of two, as h of two items is under way in turn
-            items = max(run, 1 << max(0, (2 * blocks // rows).bit_length() - 1)) if whole else 1
-            plan = _deepest(DecodePlan(hidden, inter, top_k, size, grid, blocks, items, 1, team), shared_limit, most)
-            if plan is not None:
-                return plan
+            wanted = DecodePlan(hidden, inter, top_k, size, grid, blocks, items, 2, team, down, shared, router)
+            if wanted.shared_bytes <= shared_limit:
+                return wanted
     found = f"its smallest plan needs more than {shared_limit:,} bytes of shared memory a block"
     raise _wrong("hidden_size", hidden, found, "a smaller hidden_size, or the grouped kernel")
 
 
-def _piece(rows: int, size: int) -> int:
-    """Measured: small pieces hide arithmetic. Where a CTA owns one row tile, slots of down items are small already. At
-    three and four tokens a shallow ring of single blocks is best: what a warp has asked for, no other can take."""
-    if rows == 1:
-        return 4 if size > 4 else 2
-    return 1 if rows < 4 and size == 4 else 2
+def _split(blocks: int, size: int, turns: float) -> tuple[int, int]:
+    """Warps that take down items from the start, and warps of a team.
+
+    Measured: from three tokens on, or where a CTA has many tiles, down work beside gate/up work pays. The team is the
+    smallest whose activations have room in registers.
+    """
+    splits = _BOTH if size > 2 or (turns > _MANY_TURNS and blocks > _NARROW) else ()
+    return next(((down, team) for down, team in splits if ceil(blocks / team) <= _MAX_BOTH_SHARE), None) or (
+        0,
+        next((team for team in (4, 8) if ceil(blocks / team) <= _MAX_SHARE), WARPS),
+    )
 
 
-def _deepest(plan: DecodePlan, shared_limit: int, most: int) -> DecodePlan | None:
-    """The plan with as many slots as fit; a warp looks one slot ahead, so two at least."""
-    room = shared_limit - plan.static_bytes
-    depth = min(room // (WARPS * (plan.slot_bytes + 12)), most)
-    deep = replace(plan, depth=depth)
-    return deep if depth > 1 and deep.shared_bytes <= shared_limit else None
+def _piece(rows: int, size: int, down: int) -> int:
+    """Measured: small pieces hide arithmetic, and a warp's two slots of them have to cover the way to memory."""
+    if down:
+        return 2 if down == 4 else 4
+    return 3 if size > 1 and rows > 1 else 2
 
 
-def _check(hidden: int, inter: int, top_k: int, tokens: int) -> None:
+def _check(hidden: int, inter: int, top_k: int, tokens: int, shared: int) -> None:
     sizes: dict[str, Any] = {"hidden_size": hidden, "intermediate_size": inter, "top_k": top_k, "tokens": tokens}
     for name, value in sizes.items():
         if not isinstance(value, int):
@@ -177,10 +233,23 @@ def _check(hidden: int, inter: int, top_k: int, tokens: int) -> None:
     if not 1 <= tokens <= MAX_TOKENS:
         raise _wrong("tokens", tokens, f"it takes 1 to {MAX_TOKENS}", "the grouped kernel")
     size = bucket(tokens)
-    if size * top_k > _MAX_PAIRS or (size == 1 and top_k > _LANES):
-        raise _wrong(
-            "top_k", top_k, f"{size} tokens would be {size * top_k} pairs", "fewer tokens, or the grouped kernel"
-        )
+    pairs = size * (top_k + shared)
+    if pairs > _MAX_PAIRS or (size == 1 and top_k > _LANES):
+        beside = f" with {shared} shared experts" if shared else ""
+        found = f"{size} tokens would be {pairs} pairs{beside}"
+        raise _wrong("top_k", top_k, found, "fewer tokens, or the grouped kernel")
+
+
+def _check_router(router: RouterPlan, top_k: int) -> None:
+    experts, groups = router.experts, router.groups
+    if not 1 <= experts <= MAX_EXPERTS:
+        raise _wrong("num_experts", experts, f"its router takes 1 to {MAX_EXPERTS}", "expert numbers that are given")
+    if groups > _LANES or experts % groups:
+        found = f"{experts} experts in {groups} groups"
+        raise _wrong("num_experts", experts, found, f"at most {_LANES} equal groups")
+    allowed = experts // groups * router.top_groups
+    if top_k > min(allowed, _LANES):
+        raise _wrong("top_k", top_k, f"its router chooses at most {min(allowed, _LANES)}", "expert numbers given")
 
 
 def _wrong(dimension: str, value: Any, found: str, hint: str) -> KernelError:
