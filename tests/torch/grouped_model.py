@@ -8,7 +8,7 @@ operands are bf16, so agreement is close and any wrong index shows.
 import torch
 from torch import Tensor
 
-from sublight.kernels.cuda.grouped_plan import BLOCK_BYTES, WARPS, GroupedPlan, Phase
+from sublight.kernels.cuda.grouped_plan import BLOCK_BYTES, GroupedPlan, Phase
 from sublight.kernels.cuda.layout import DecodeWeights, decode_word, run_blocks
 
 LANE = torch.arange(32)
@@ -34,11 +34,12 @@ def sort_pairs(plan: GroupedPlan, ids: Tensor) -> tuple[list[int], list[Group]]:
 
 def layer(plan: GroupedPlan, weights: DecodeWeights, x: Tensor, ids: Tensor, pair_weights: Tensor) -> Tensor:
     listed, groups = sort_pairs(plan, ids)
+    read = ordered(x.float()) if plan.wgmma else x.float()
     h = torch.full((ids.numel(), plan.inter), torch.nan)
     for rows in range(-(-plan.inter // 16 // plan.up.units)):
         for expert, first, count in groups:
             pairs = listed[first : first + count]
-            source = x.float()[torch.tensor([p // plan.top_k for p in pairs])]
+            source = read[torch.tensor([p // plan.top_k for p in pairs])]
             for unit in range(plan.up.units):
                 tile = rows * plan.up.units + unit
                 if tile < plan.inter // 16:
@@ -46,7 +47,7 @@ def layer(plan: GroupedPlan, weights: DecodeWeights, x: Tensor, ids: Tensor, pai
                     gate, up = sums[0] * weights.scale13[expert, 0], sums[1] * weights.scale13[expert, 1]
                     factor = weights.scale2[expert] * pair_weights.flatten()[pairs]
                     values = gate / (1 + (-gate).exp()) * up * factor
-                    h[pairs, tile * 16 : tile * 16 + 16] = values.T
+                    h[torch.tensor(pairs)[:, None], h_columns(plan, tile)] = values.T
     out = torch.zeros(x.shape[0], plan.hidden)
     for rows in range(-(-plan.hidden // 32 // plan.down.units)):
         for expert, first, count in groups:
@@ -66,21 +67,20 @@ def unit_sums(
 ) -> Tensor:
     """[2 tiles, 16 rows, pairs]: over all stages and the warps that share the unit."""
     blocks = (plan.hidden if up else plan.inter) // 64
-    split = WARPS // phase.units
     count = source.shape[0]
     sums = torch.zeros(2, 16, -(-count // 8) * 8)
     for stage in range(-(-blocks // phase.step)):
         here = min(phase.step, blocks - stage * phase.step)
         slot = copy_weights(plan, phase, up, expert.flatten(), rows, stage, here)
         x_rows = copy_rows(plan, phase, source, stage, here)
-        for part in range(split):
+        for part in range(phase.split):
             for b in range(phase.blocks):
                 if part * phase.blocks + b < here:
                     a = read_weights(plan, phase, up, slot, unit, part, b)
                     for n in range(sums.shape[2] // 8):
-                        fragment = read_rows(phase, x_rows, part, b, n)
+                        columns = read_rows(plan, phase, x_rows, part, b, n)
                         for i in range(2):
-                            sums[i, :, n * 8 : n * 8 + 8] += products(a[i], fragment)
+                            sums[i, :, n * 8 : n * 8 + 8] += products(a[i], columns)
     return sums[:, :, :count]
 
 
@@ -112,12 +112,44 @@ def copy_weights(
 
 def copy_rows(plan: GroupedPlan, phase: Phase, source: Tensor, stage: int, blocks: int) -> Tensor:
     """A slot's rows, as values two bytes apart: NaN where nothing was copied."""
+    part = source[:, stage * phase.step * 64 :][:, : blocks * 64]
+    if plan.wgmma:
+        return chunk_rows(plan, phase, part)
     stride = (phase.step * 128 + 16) // 2
     slot = torch.full((8 * plan.tiles * stride,), torch.nan)
-    for n in range(source.shape[0]):
-        part = source[n, stage * phase.step * 64 :][: blocks * 64]
-        slot[n * stride : n * stride + len(part)] = part
+    for n, row in enumerate(part):
+        slot[n * stride : n * stride + len(row)] = row
     return slot
+
+
+def chunk_rows(plan: GroupedPlan, phase: Phase, part: Tensor) -> Tensor:
+    """16 bytes of each of eight rows together, then the next eight; then the next 16 bytes of all rows."""
+    count, width = part.shape
+    across = 8 * plan.tiles * 8  # values of all rows' 16 bytes
+    slot = torch.full((phase.step * 8 * across,), torch.nan)
+    for quad in range(-(-count // 8) * phase.step * 2):
+        for lane in range(32):
+            row = quad // (phase.step * 2) * 8 + lane % 8
+            chunk = quad % (phase.step * 2) * 4 + lane // 8
+            if row < count and chunk * 8 < width:
+                to = chunk * across + row * 8
+                slot[to : to + 8] = part[row, chunk * 8 : chunk * 8 + 8]
+    return slot
+
+
+def ordered(x: Tensor) -> Tensor:
+    """`grouped_order`: thread i writes 16 bytes from four words that lie 32 bytes apart."""
+    words = x.reshape(-1, 2)
+    i = torch.arange(x.numel() // 8)
+    start = i // 8 * 32 + i % 8
+    return torch.cat([words[start + 8 * t] for t in range(4)], 1).reshape(x.shape)
+
+
+def h_columns(plan: GroupedPlan, tile: int) -> Tensor:
+    """Where the 16 values of a tile go in a row of h; lanes with an even number write two of them."""
+    lane = torch.arange(0, 16, 2)
+    first = (tile & ~3) * 16 + lane * 4 + (tile & 3) * 2 if plan.wgmma else tile * 16 + lane
+    return torch.stack([first, first + 1], 1).flatten()
 
 
 def read_weights(
@@ -154,25 +186,39 @@ def operand(words: Tensor, scales: list[Tensor]) -> Tensor:
     return torch.stack(registers).float()
 
 
-def read_rows(phase: Phase, slot: Tensor, part: int, b: int, n: int) -> list[Tensor]:
-    """[mma] -> operand B as [2 registers, lane, 2 values]; the lane's column is a pair."""
+def read_rows(plan: GroupedPlan, phase: Phase, slot: Tensor, part: int, b: int, n: int) -> list[Tensor]:
+    """[mma] -> operand B of eight pairs, [16 columns of the weights as operand A counts them, 8]."""
+    block = part * phase.blocks + b
+    if plan.wgmma:
+        return [described(plan, slot, (block * 8 + 2 * i) * 8 * plan.tiles * 8, n) for i in range(4)]
     stride = (phase.step * 128 + 16) // 2
-    at = (n * 8 + G) * stride + (part * phase.blocks + b) * 64 + T * 16
-    values = slot[at[:, None] + torch.arange(16)]
-    return [values[:, 4 * i : 4 * i + 4].reshape(32, 2, 2).transpose(0, 1) for i in range(4)]
+    at = (n * 8 + G) * stride + block * 64 + T * 16
+    values = slot[at[:, None] + torch.arange(16)]  # of the lane's column
+    operands = []
+    for i in range(4):
+        operand = torch.zeros(16, 8)
+        for register in range(2):
+            for half in range(2):
+                operand[2 * T + half + 8 * register, G] = values[:, 4 * i + 2 * register + half]
+        operands.append(operand)
+    return operands
+
+
+def described(plan: GroupedPlan, slot: Tensor, start: int, n: int) -> Tensor:
+    """What a matrix descriptor without swizzling says: core matrices of 8 rows x 16 bytes, two along the sum."""
+    leading, stride = 8 * plan.tiles * 8, 64  # values between the two, and between groups of eight rows
+    cores = [slot[start + k * leading + n * stride :][:64].reshape(8, 8) for k in range(2)]
+    return torch.cat([core.T for core in cores])
 
 
 def products(a: list[Tensor], b: list[Tensor]) -> Tensor:
-    """Four `mma.m16n8k16`, by the fragments of the PTX manual: [16 rows, 8 columns]."""
+    """Four steps of sixteen, operand A by the fragments of the PTX manual: [16 rows, 8 columns]."""
     total = torch.zeros(16, 8)
-    for left, right in zip(a, b, strict=True):
-        rows, columns = torch.zeros(16, 16), torch.zeros(16, 8)
+    for left, columns in zip(a, b, strict=True):
+        rows = torch.zeros(16, 16)
         for register in range(4):
             for half in range(2):
                 rows[G + 8 * (register % 2), 2 * T + half + 8 * (register // 2)] = left[register, :, half]
-        for register in range(2):
-            for half in range(2):
-                columns[2 * T + half + 8 * register, G] = right[register, :, half]
         total += rows @ columns
     return total
 

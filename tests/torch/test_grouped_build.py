@@ -23,7 +23,9 @@ def nvcc() -> Nvcc:
 @pytest.mark.parametrize("tokens", [64, 1024])
 def test_the_kernels_compile_for_every_target(tmp_path: Path, target: str, tokens: int) -> None:
     limit = 101_376 if target == "sm_120a" else 232_448
-    cubin = compile_kernel("moe_grouped.cu", plan_grouped(*GLM5, tokens, limit).defines(), target, nvcc(), tmp_path)
+    plan = plan_grouped(*GLM5, tokens, limit, hopper=target == "sm_90a")
+    assert plan.wgmma == (target == "sm_90a" and tokens == 1024)
+    cubin = compile_kernel("moe_grouped.cu", plan.defines(), target, nvcc(), tmp_path)
     assert cubin.startswith(b"\x7fELF")
     for kernel in (b"grouped_up", b"grouped_down", b"grouped_out"):
         assert kernel in cubin

@@ -114,8 +114,8 @@ def test_what_was_in_the_buffers_does_not_matter(layer: Layer) -> None:
     inputs = layer.inputs(100)
     first = layer.run(*inputs)
     layer.workspace._h.fill_(float("nan"))
+    layer.workspace._sums.fill_(float("nan"))
     assert layer.error(layer.run(*inputs), *inputs) <= 3e-3
-    assert layer.workspace._sums.count_nonzero() == 0
     assert layer.error(first, *inputs) <= 3e-3
 
 

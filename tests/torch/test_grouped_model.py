@@ -1,6 +1,7 @@
 """The grouped kernels' index arithmetic against the oracle: the model has NaN and -1 wherever nothing was copied."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -21,8 +22,8 @@ def error(plan: GroupedPlan, ids: torch.Tensor, weights: torch.Tensor) -> float:
     return float((out - expected).norm() / expected.norm())
 
 
-def planned(hidden: int, inter: int, experts: int, top_k: int, tokens: int, **change: Phase) -> GroupedPlan:
-    return replace(plan_grouped(hidden, inter, experts, top_k, tokens, 232_448), **change)
+def planned(hidden: int, inter: int, experts: int, top_k: int, tokens: int, **change: Any) -> GroupedPlan:
+    return replace(plan_grouped(hidden, inter, experts, top_k, tokens, 232_448, hopper=False), **change)
 
 
 @pytest.mark.parametrize(
@@ -30,11 +31,14 @@ def planned(hidden: int, inter: int, experts: int, top_k: int, tokens: int, **ch
     [
         planned(192, 64, 3, 2, 20),
         planned(128, 128, 2, 1, 20),
-        planned(256, 128, 2, 2, 9, up=Phase(8, 2, 2), down=Phase(8, 1, 2)),
-        planned(320, 192, 2, 2, 9, up=Phase(8, 1, 2), down=Phase(16, 1, 2)),
-        planned(64, 320, 2, 1, 9, up=Phase(16, 2, 2), down=Phase(16, 2, 2)),
+        planned(256, 128, 2, 2, 9, up=Phase(8, 2, 2, 2), down=Phase(8, 2, 1, 2)),
+        planned(320, 192, 2, 2, 9, up=Phase(8, 2, 1, 2), down=Phase(16, 1, 1, 2)),
+        planned(64, 320, 2, 1, 9, up=Phase(16, 1, 2, 2), down=Phase(16, 1, 2, 2)),
+        planned(192, 192, 2, 2, 9, up=Phase(8, 2, 1, 2), down=Phase(16, 1, 2, 2), wgmma=True, tiles=2),
+        planned(128, 128, 2, 1, 9, up=Phase(4, 4, 1, 2), down=Phase(8, 2, 1, 2), wgmma=True, tiles=5),
+        planned(192, 128, 2, 1, 9, up=Phase(8, 1, 2, 2), down=Phase(8, 1, 2, 2), wgmma=True, tiles=2),
     ],
-    ids=lambda plan: f"{plan.hidden}-{plan.inter}-{plan.up.units}-{plan.down.units}",
+    ids=lambda plan: f"{plan.hidden}-{plan.inter}-{plan.up.units}-{plan.down.units}-{plan.wgmma}",
 )
 def test_addresses_and_fragments_give_the_layer(plan: GroupedPlan) -> None:
     tokens = 9

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublight.errors import KernelError
-from sublight.kernels.cuda.grouped_plan import BUCKETS, WARPS, bucket, plan_grouped
+from sublight.kernels.cuda.grouped_plan import BUCKETS, bucket, plan_grouped
 from sublight.kernels.grouped import most_for_decode
 
 SM90_BYTES, SM120_BYTES = 232_448, 101_376
@@ -18,24 +18,27 @@ SM90_BYTES, SM120_BYTES = 232_448, 101_376
     st.integers(1, 10),
     st.integers(1, 20_000),
     st.sampled_from([1, 8]),
-    st.sampled_from([SM90_BYTES, SM120_BYTES]),
+    st.sampled_from([(SM90_BYTES, True), (SM90_BYTES, False), (SM120_BYTES, False)]),
 )
 def test_a_plan_fits_and_covers_the_layer(
-    hidden_blocks: int, inter_blocks: int, experts: int, top_k: int, tokens: int, ranks: int, limit: int
+    hidden_blocks: int, inter_blocks: int, experts: int, top_k: int, tokens: int, ranks: int, card: tuple[int, bool]
 ) -> None:
-    plan = plan_grouped(64 * hidden_blocks, 64 * inter_blocks, experts, top_k, tokens, limit, ranks)
+    limit, hopper = card
+    plan = plan_grouped(64 * hidden_blocks, 64 * inter_blocks, experts, top_k, tokens, limit, ranks, hopper)
     assert plan.shared_bytes <= limit
     assert plan.max_tokens in BUCKETS
     assert plan.max_tokens >= tokens or plan.max_tokens == max(b for b in BUCKETS if b * top_k <= 12_288)
     run = 1 if inter_blocks % 2 else 2
     for phase in (plan.up, plan.down):
-        assert 2 <= phase.depth <= 8
-        assert WARPS // phase.units in (1, 2, 4)
-        assert phase.stage_bytes(plan.tiles) % 16 == 0
+        assert 2 <= phase.depth <= 12
+        assert phase.units * phase.split == plan.warps
+        assert phase.split in (1, 2, 4)
+        assert phase.stage_bytes(plan.tiles, plan.wgmma) % 16 == 0
+        assert not plan.wgmma or phase.step % 2 == 0
     assert plan.down.step % run == 0
     assert plan.down.blocks % run == 0 or plan.down.blocks == 1
-    sorting = 2 * WARPS * experts + 2 * plan.pairs
-    assert sorting <= min(plan.up.depth * plan.up.stage_bytes(plan.tiles), plan.down_bytes)
+    assert hopper or not plan.wgmma
+    assert 2 * plan.warps * experts <= min(plan.up.depth * plan.up.stage_bytes(plan.tiles, plan.wgmma), plan.down_bytes)
 
 
 def test_the_size_of_a_launch() -> None:

@@ -51,6 +51,7 @@ def configure(problem: Problem, limits: Limits) -> Mapping[str, int]:
         sizes["tokens"],
         limits.shared_memory_bytes or 0,
         sizes["expert_ranks"],
+        limits.target == "sm_90",
     )
     return plan.defines()
 

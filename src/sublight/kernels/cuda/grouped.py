@@ -12,7 +12,7 @@ from sublight.errors import KernelError
 from sublight.kernels.contract import require_tensor
 from sublight.kernels.cuda.build import compile_kernel
 from sublight.kernels.cuda.driver import SHARED_LIMIT, Kernel, device_attribute
-from sublight.kernels.cuda.grouped_plan import THREADS, GroupedPlan, bucket, plan_grouped
+from sublight.kernels.cuda.grouped_plan import GroupedPlan, bucket, plan_grouped
 from sublight.kernels.cuda.layout import DecodeWeights, w2_shape
 from sublight.kernels.device import usable_device
 from sublight.kernels.dispatch import require_gpu
@@ -20,11 +20,13 @@ from sublight.kernels.dispatch import require_gpu
 _CALL = "grouped_moe"
 _TARGETS = {(9, 0): "sm_90a"}
 """Exact capabilities that these kernels have been run on."""
-_OUT_THREADS = 256
-_OUT_VALUES = 8  # of the output that a thread writes
+_THREADS = 256  # of the kernels that order x and write the output
+_VALUES = 8  # of either that a thread writes
 
 
 class _Kernels(NamedTuple):
+    threads: int
+    order: Kernel | None
     up: Kernel
     down: Kernel
     out: Kernel
@@ -34,7 +36,7 @@ class GroupedWorkspace:
     """What launches of one layer shape share, made once: nothing is allocated afterwards.
 
     Launches that use one workspace have to follow each other (one stream, or streams that wait): intermediate values
-    and sums pass through it, and each call leaves the sums at zero for the next.
+    and sums pass through it.
 
     Args:
         hidden, inter, experts, top_k: the layer on this GPU.
@@ -75,11 +77,13 @@ class GroupedWorkspace:
         self._kernels: dict[int, _Kernels] = {}
         largest = self.plan(tokens)
         self._h = torch.empty(largest.pairs, inter, dtype=torch.bfloat16, device=self.device)
-        self._sums = torch.zeros(largest.max_tokens, hidden, dtype=torch.float32, device=self.device)
+        self._sums = torch.empty(largest.max_tokens, hidden, dtype=torch.float32, device=self.device)
+        # x with its columns in another order, for plans that want it so
+        self._ordered = torch.empty(largest.max_tokens, hidden, dtype=torch.bfloat16, device=self.device)
         self._counters = torch.zeros(2, dtype=torch.int32, device=self.device)
 
     def plan(self, tokens: int) -> GroupedPlan:
-        return plan_grouped(*self.shape, tokens, self.shared_limit, self._ranks)
+        return plan_grouped(*self.shape, tokens, self.shared_limit, self._ranks, self.target == "sm_90a")
 
     def kernels(self, tokens: int) -> _Kernels:
         """Compiled on the first call for its number of tokens; call it before capturing a graph."""
@@ -99,14 +103,17 @@ class GroupedWorkspace:
         tokens = x.shape[0]
         kernels = self.kernels(tokens)
         stream = torch.cuda.current_stream(self.device).cuda_stream
-        eights = tokens * self.shape[0] // _OUT_VALUES
-        up = (x, ids, weights, experts.w13, experts.scale13, experts.scale2, self._h, self._counters)
+        eights = tokens * self.shape[0] // _VALUES
+        blocks = -(-eights // _THREADS)
+        read = x if kernels.order is None else self._ordered
+        up = (read, ids, weights, experts.w13, experts.scale13, experts.scale2, self._h, self._sums, self._counters)
         down = (ids, experts.w2, self._h, self._sums, self._counters)
         with torch.cuda.device(self.device):
-            kernels.up.launch(self.grid, THREADS, stream, _arguments(up, tokens))
-            kernels.down.launch(self.grid, THREADS, stream, _arguments(down, tokens))
-            blocks = -(-eights // _OUT_THREADS)
-            kernels.out.launch(blocks, _OUT_THREADS, stream, _arguments((self._sums, out, self._counters), eights))
+            if kernels.order is not None:
+                kernels.order.launch(blocks, _THREADS, stream, _arguments((x, self._ordered), eights))
+            kernels.up.launch(self.grid, kernels.threads, stream, _arguments(up, tokens))
+            kernels.down.launch(self.grid, kernels.threads, stream, _arguments(down, tokens))
+            kernels.out.launch(blocks, _THREADS, stream, _arguments((self._sums, out, self._counters), eights))
 
 
 def grouped_moe(
@@ -183,6 +190,11 @@ def _target(capability: tuple[int, int]) -> str:
 def _load(plan: GroupedPlan, target: str, early_start: bool, device: int) -> _Kernels:
     """Loaded kernels belong to one device. No block waits for another: the launches need not be cooperative."""
     cubin = compile_kernel("moe_grouped.cu", plan.defines(), target)
+
+    def kernel(name: str, shared_bytes: int = 0) -> Kernel:
+        return Kernel(cubin, name, shared_bytes, early_start, cooperative=False)
+
     with torch.cuda.device(device):
-        named = (("grouped_up", plan.up_bytes), ("grouped_down", plan.down_bytes), ("grouped_out", 0))
-        return _Kernels(*(Kernel(cubin, name, size, early_start, cooperative=False) for name, size in named))
+        order = kernel("grouped_order") if plan.wgmma else None
+        up, down = kernel("grouped_up", plan.up_bytes), kernel("grouped_down", plan.down_bytes)
+        return _Kernels(plan.threads, order, up, down, kernel("grouped_out"))

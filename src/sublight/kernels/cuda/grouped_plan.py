@@ -4,22 +4,20 @@ What shared memory depends on is restated here from `moe_grouped.cu`, which asse
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from typing import Any
 
 from sublight.errors import KernelError
 
-WARPS = 16
-THREADS = 640
-"""The warps that multiply and a group of four of which two fill the ring."""
+_FILLERS = 4  # warps that fill the ring
 BLOCK_BYTES = 576
 MAX_EXPERTS = 1024
 BUCKETS = (32, 64, 128, 256, 512, 1024)
 _MAX_PAIRS = 12_288  # of a launch: their numbers take 24 KB of each CTA
-_PART_BYTES = WARPS * 8 * 36 * 4  # partial sums of gate and up: a warp's eight tokens by 32 rows, with a gap
-_MAX_TILES = 6  # with 112 registers a thread
-_MAX_DEPTH = 8
+_PART_BYTES = 8 * 36 * 4  # a warp's partial sums of gate and up: eight tokens by 32 rows, with a gap
+_WGMMA_MEAN = 8.0  # tokens an expert from which warpgroup products are faster
+_MAX_DEPTH = 12
 _MAX_BYTES = 2**31  # offsets of rows are 32-bit, and so is an expert's size
 
 
@@ -28,23 +26,25 @@ class Phase:
     """One of the two products.
 
     Attributes:
-        units: pairs of 16-row tiles that a CTA takes at a time; each has 16 / units warps, which share its columns.
+        units: pairs of 16-row tiles that a CTA takes at a time.
+        split: warps of a unit, each with a part of its columns.
         blocks: k64 blocks of a stage that a warp has.
         depth: stages of the ring.
     """
 
     units: int
+    split: int
     blocks: int
     depth: int = 0
 
     @property
     def step(self) -> int:
         """k64 blocks of a stage."""
-        return WARPS // self.units * self.blocks
+        return self.split * self.blocks
 
-    def stage_bytes(self, tiles: int) -> int:
-        """Weights, and rows of activations with 16 bytes more each."""
-        return self.units * 2 * self.step * BLOCK_BYTES + 8 * tiles * (self.step * 128 + 16)
+    def stage_bytes(self, tiles: int, wgmma: bool) -> int:
+        """Weights, and rows of activations: for `mma.sync` with 16 bytes more each."""
+        return self.units * 2 * self.step * BLOCK_BYTES + 8 * tiles * (self.step * 128 + (0 if wgmma else 16))
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class GroupedPlan:
         max_tokens: most tokens of a launch; fewer run as well.
         tiles: most tiles of eight tokens in one pass over an expert's weights.
         up, down: of gate and up, and of down.
+        wgmma: Hopper's warpgroup products instead of `mma.sync`.
     """
 
     hidden: int
@@ -66,25 +67,40 @@ class GroupedPlan:
     tiles: int
     up: Phase
     down: Phase
+    wgmma: bool
 
     @property
     def pairs(self) -> int:
         return self.max_tokens * self.top_k
 
     @property
+    def warps(self) -> int:
+        """That multiply."""
+        return self.up.units * self.up.split
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA of the two products."""
+        return (self.warps + _FILLERS) * 32
+
+    @property
+    def part_bytes(self) -> int:
+        return self.warps * _PART_BYTES
+
+    @property
     def up_bytes(self) -> int:
         """Dynamic shared memory of the first kernel."""
-        return self.up.depth * self.up.stage_bytes(self.tiles) + _PART_BYTES
+        return self.up.depth * self.up.stage_bytes(self.tiles, self.wgmma) + self.part_bytes
 
     @property
     def down_bytes(self) -> int:
-        return self.down.depth * self.down.stage_bytes(self.tiles)
+        return self.down.depth * self.down.stage_bytes(self.tiles, self.wgmma)
 
     @property
     def static_bytes(self) -> int:
         """Static shared memory, at most: barriers, groups, pairs by expert."""
         groups = min(self.experts + self.pairs // (8 * self.tiles), self.pairs)
-        return ceil((8 * 24 + 32 + 8 + 4 * WARPS + 8 * groups + 2 * self.pairs) / 128) * 128
+        return ceil((28 * _MAX_DEPTH + 8 + 4 * self.warps + 8 * groups + 2 * self.pairs) / 128) * 128
 
     @property
     def shared_bytes(self) -> int:
@@ -104,6 +120,8 @@ class GroupedPlan:
             "DOWN_UNITS": self.down.units,
             "DOWN_BLOCKS": self.down.blocks,
             "DOWN_DEPTH": self.down.depth,
+            "WARPS": self.warps,
+            "WGMMA": int(self.wgmma),
             "UP_BYTES": self.up_bytes,
             "DOWN_BYTES": self.down_bytes,
             "STATIC_BYTES": self.static_bytes,
@@ -117,7 +135,14 @@ def bucket(tokens: int, top_k: int) -> int:
 
 
 def plan_grouped(
-    hidden: int, inter: int, experts: int, top_k: int, tokens: int, shared_limit: int, expert_ranks: int = 1
+    hidden: int,
+    inter: int,
+    experts: int,
+    top_k: int,
+    tokens: int,
+    shared_limit: int,
+    expert_ranks: int = 1,
+    hopper: bool = True,
 ) -> GroupedPlan:
     """A plan that fits `shared_limit` bytes a CTA.
 
@@ -127,63 +152,58 @@ def plan_grouped(
         shared_limit: what a block may use: 232,448 on SM90 and SM100, 101,376 on SM120.
         expert_ranks: ranks that the experts are dealt out to. It tells how many tokens an expert has on average, and
             so how many one pass should take; any routing is computed.
+        hopper: whether the target has warpgroup products, as sm_90a alone does.
 
     Raises:
         KernelError: a dimension outside what the kernels take; it is named.
     """
     _check(hidden, inter, experts, top_k, tokens)
     size = bucket(tokens, top_k)
-    run = 1 if inter // 64 % 2 else 2
-    wanted = _tiles(size * top_k / (experts * expert_ranks))
-    for tiles in range(wanted, 0, -1):
+    mean = size * top_k / (experts * expert_ranks)
+    wgmma = hopper and mean >= _WGMMA_MEAN
+    for tiles in range(_tiles(mean, wgmma), 0, -1):
         for up in _up(inter, tiles):
-            for down in _down(run):
-                plan = _deepest(GroupedPlan(hidden, inter, experts, top_k, size, tiles, up, down), shared_limit)
-                if plan is not None:
-                    return plan
+            for down in _down(inter, wgmma):
+                plan = GroupedPlan(hidden, inter, experts, top_k, size, tiles, up, down, wgmma)
+                deep = fitted(plan, shared_limit)
+                if deep is not None:
+                    return deep
     found = f"its smallest plan needs more than {shared_limit:,} bytes of shared memory a block"
     raise _wrong("num_experts", experts, found, "fewer experts a GPU")
 
 
-def _tiles(mean: float) -> int:
-    """Enough for nearly every expert where tokens go to experts at random; two at least, as they seldom do."""
-    return min(_MAX_TILES, max(2, ceil((mean + 2.5 * sqrt(mean)) / 8)))
+def _tiles(mean: float, wgmma: bool) -> int:
+    """Enough for nearly every expert where tokens go to experts at random."""
+    return min(5 if wgmma else 6, max(1, ceil((mean + 2.5 * sqrt(mean)) / 8)))
 
 
 def _up(inter: int, tiles: int) -> Iterator[Phase]:
     """Many tokens: more rows for each row of activations that is fetched. Few: small items, which balance."""
-    if tiles > 2 and inter // 16 % 8 == 0:
-        yield Phase(8, 2)
-        yield Phase(8, 1)
-    yield Phase(4, 1)
+    if tiles > 3 and inter // 16 % 16 == 0:
+        yield Phase(16, 1, 2)
+    if tiles > 1 and inter // 16 % 8 == 0:
+        yield Phase(8, 2, 2)
+        yield Phase(8, 2, 1)
+    yield Phase(4, 4, 1)
 
 
-def _down(run: int) -> Iterator[Phase]:
-    yield Phase(16, 2)
-    if run == 1:
-        yield Phase(16, 1)
-    yield Phase(8, 1)
+def _down(inter: int, wgmma: bool) -> Iterator[Phase]:
+    yield Phase(16, 1, 2)
+    if inter // 64 % 2 and not wgmma:
+        yield Phase(16, 1, 1)
+    yield Phase(8, 2, 1)
 
 
-def _deepest(plan: GroupedPlan, shared_limit: int) -> GroupedPlan | None:
+def fitted(plan: GroupedPlan, shared_limit: int) -> GroupedPlan | None:
     """With as many stages as fit, two at least; sorting takes place in the ring and needs room too."""
     room = shared_limit - plan.static_bytes
-    up = min(_MAX_DEPTH, (room - _PART_BYTES) // plan.up.stage_bytes(plan.tiles))
-    down = min(_MAX_DEPTH, room // plan.down.stage_bytes(plan.tiles))
+    up = min(_MAX_DEPTH, (room - plan.part_bytes) // plan.up.stage_bytes(plan.tiles, plan.wgmma))
+    down = min(_MAX_DEPTH, room // plan.down.stage_bytes(plan.tiles, plan.wgmma))
     if min(up, down) < 2:
         return None
-    chosen = GroupedPlan(
-        plan.hidden,
-        plan.inter,
-        plan.experts,
-        plan.top_k,
-        plan.max_tokens,
-        plan.tiles,
-        Phase(plan.up.units, plan.up.blocks, up),
-        Phase(plan.down.units, plan.down.blocks, down),
-    )
-    sorting = 2 * WARPS * plan.experts + 2 * plan.pairs
-    return chosen if sorting <= min(chosen.up_bytes - _PART_BYTES, chosen.down_bytes) else None
+    chosen = replace(plan, up=replace(plan.up, depth=up), down=replace(plan.down, depth=down))
+    sorting = 2 * plan.warps * plan.experts
+    return chosen if sorting <= min(chosen.up_bytes - plan.part_bytes, chosen.down_bytes) else None
 
 
 def _check(hidden: int, inter: int, experts: int, top_k: int, tokens: int) -> None:

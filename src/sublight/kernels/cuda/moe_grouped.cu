@@ -1,4 +1,4 @@
-// Three kernels for a routed-expert layer with NVFP4 weights and many tokens: gate and up, down, output.
+// The kernels of a routed-expert layer with NVFP4 weights and many tokens: order (for WGMMA), gate and up, down, output.
 // README.md beside this file: the layout (the decode kernel's), the launches, why they are so, and what was tried.
 //
 // Compile-time parameters (build.py sets them):
@@ -7,6 +7,8 @@
 //   TILES                            most tiles of eight tokens in one pass over an expert's weights
 //   UP_UNITS, UP_BLOCKS, UP_DEPTH    gate/up: units a CTA, k64 blocks of a warp's stage, stages of the ring
 //   DOWN_UNITS, DOWN_BLOCKS, DOWN_DEPTH    likewise
+//   WARPS                            that multiply: 16 or 8
+//   WGMMA                            1: Hopper's warpgroup products, 0: mma.sync, which any target has
 //   UP_BYTES, DOWN_BYTES, STATIC_BYTES     shared memory as the plan counted it; checked here
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -15,12 +17,12 @@ typedef unsigned long long u64;
 
 #define DEV __device__ __forceinline__
 
-constexpr int WARPS = 16;                                   // that multiply
 constexpr int ROW_WARPS = 3;                                // that fetch activations; one more fetches weights
 constexpr int THREADS = (WARPS + 1 + ROW_WARPS) * 32;       // whole groups of four, as registers are dealt out by those
 constexpr int BLOCK = 576;                                  // 16 rows x 64 k: 512 B of codes, 64 B of scales
 constexpr int RUN = INTER / 64 % 2 ? 1 : 2;                 // k64 blocks of a row tile that lie together in w2
 constexpr int PAIRS = MAX_M * TOPK;
+constexpr int MOST_DEPTH = 12;
 constexpr int PASS = 8 * TILES;                             // tokens of a group, at most
 constexpr int MOST_GROUPS = EXPERTS + PAIRS / PASS < PAIRS ? EXPERTS + PAIRS / PASS : PAIRS;
 constexpr int PART = 8 * 36;                                // words of a warp's partial sums: eight tokens, 32 rows and a gap
@@ -39,21 +41,21 @@ struct Phase {
   static constexpr int ALL_UNITS = UP ? INTER / 16 : HIDDEN / 32;
   static constexpr int ROW_GROUPS = (ALL_UNITS + UNITS - 1) / UNITS;
   static constexpr int STAGES = (K_BLOCKS + STEP - 1) / STEP;
-  static constexpr int X_STRIDE = STEP * 128 + 16;          // 16 bytes more: neighbouring rows use different banks
+  static constexpr int X_STRIDE = STEP * 128 + (WGMMA ? 0 : 16);  // 16 bytes more: neighbouring rows use different banks
   static constexpr int WEIGHTS = UNITS * 2 * STEP * BLOCK;
   static constexpr int SLOT = WEIGHTS + PASS * X_STRIDE;
   static constexpr int RING = DEPTH * SLOT;
   static constexpr u32 EXPERT_BYTES = (u32)ALL_UNITS * K_BLOCKS * 2 * BLOCK;
   static_assert(WARPS % UNITS == 0 && SPLIT <= 4, "a unit has one, two or four warps");
+  static_assert(!WGMMA || STEP % 2 == 0, "a warp transposes two blocks at a time");
   static_assert(UP || (STEP % RUN == 0 && (BLOCKS % RUN == 0 || BLOCKS == 1)), "a stage has whole runs, a warp's part whole runs or one block");
 };
-// While pairs are sorted: pairs of each expert in each warp's part, and each pair's place among them.
-constexpr int SORT_BYTES = 2 * WARPS * EXPERTS + 2 * PAIRS;
+constexpr int SORT_BYTES = 2 * WARPS * EXPERTS;             // while pairs are sorted: pairs of each expert in each warp's part
 
 struct Group { u16 expert, first, count, unused; };
 struct Shared {
-  u64 full[8], empty[8], posted[8];   // a stage has landed; has been read; says what it will hold
-  int item[8];                        // of a stage
+  u64 full[MOST_DEPTH], empty[MOST_DEPTH], posted[MOST_DEPTH];   // a stage has landed; has been read; says what it will hold
+  int item[MOST_DEPTH];               // of a stage
   int groups, items_unused;
   u32 warp_total[WARPS];
   Group group[MOST_GROUPS];
@@ -61,7 +63,7 @@ struct Shared {
 };
 static_assert(HIDDEN % 64 == 0 && INTER % 64 == 0, "widths are multiples of 64");
 static_assert(PAIRS < 65536 && EXPERTS < 65536, "pairs and experts are 16-bit");
-static_assert(UP_DEPTH >= 2 && UP_DEPTH <= 8 && DOWN_DEPTH >= 2 && DOWN_DEPTH <= 8, "two to eight stages");
+static_assert(UP_DEPTH >= 2 && UP_DEPTH <= MOST_DEPTH && DOWN_DEPTH >= 2 && DOWN_DEPTH <= MOST_DEPTH, "two to twelve stages");
 static_assert(UP_BYTES == Phase<true>::RING + WARPS * PART * 4 && DOWN_BYTES == Phase<false>::RING, "the plan counts the rings");
 static_assert(sizeof(Shared) <= STATIC_BYTES, "the plan leaves room for the rest");
 static_assert(SORT_BYTES <= Phase<true>::RING && SORT_BYTES <= Phase<false>::RING, "sorting takes place in the ring");
@@ -95,8 +97,8 @@ DEV bool elected() {
 DEV void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 DEV void let_successor_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 // A launch of five warps a scheduler has 96 registers a thread; the sums of many tokens take more, the copies hardly any.
-DEV void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 32;"); }
-DEV void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 112;"); }
+DEV void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(WARPS == 8 ? 80 : WGMMA ? 64 : 32)); }
+DEV void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(WARPS == 8 ? 208 : WGMMA ? 104 : 112)); }
 DEV u32 kept(u32 v) {  // an address the compiler keeps in a register: it would otherwise compute it anew wherever it is used
   asm volatile("" : "+r"(v));
   return v;
@@ -142,6 +144,67 @@ DEV void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+#if WGMMA
+// 64 rows, 16 a warp, by 8 N columns: operand A in registers as for mma.sync, B in shared memory, the same sums.
+#define OPERANDS_D(n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
+template <int N>
+DEV void wgmma(float (&c)[N][4], const u32 (&a)[4], u64 b);
+template <>
+DEV void wgmma<1>(float (&c)[1][4], const u32 (&a)[4], u64 b) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, p, 1, 1, 0;}"
+               : OPERANDS_D(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+template <>
+DEV void wgmma<2>(float (&c)[2][4], const u32 (&a)[4], u64 b) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9,%10,%11}, %12, p, 1, 1, 0;}"
+               : OPERANDS_D(0), OPERANDS_D(1) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+template <>
+DEV void wgmma<3>(float (&c)[3][4], const u32 (&a)[4], u64 b) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n24k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11}, {%12,%13,%14,%15}, %16, p, 1, 1, 0;}"
+               : OPERANDS_D(0), OPERANDS_D(1), OPERANDS_D(2) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+template <>
+DEV void wgmma<4>(float (&c)[4][4], const u32 (&a)[4], u64 b) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, p, 1, 1, 0;}"
+               : OPERANDS_D(0), OPERANDS_D(1), OPERANDS_D(2), OPERANDS_D(3) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+template <>
+DEV void wgmma<5>(float (&c)[5][4], const u32 (&a)[4], u64 b) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n40k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19}, {%20,%21,%22,%23}, %24, p, 1, 1, 0;}"
+               : OPERANDS_D(0), OPERANDS_D(1), OPERANDS_D(2), OPERANDS_D(3), OPERANDS_D(4) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+template <>
+DEV void wgmma<6>(float (&c)[6][4], const u32 (&a)[4], u64 b) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23}, {%24,%25,%26,%27}, %28, p, 1, 1, 0;}"
+               : OPERANDS_D(0), OPERANDS_D(1), OPERANDS_D(2), OPERANDS_D(3), OPERANDS_D(4), OPERANDS_D(5) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+template <>
+DEV void wgmma<7>(float (&c)[7][4], const u32 (&a)[4], u64 b) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n56k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27}, {%28,%29,%30,%31}, %32, p, 1, 1, 0;}"
+               : OPERANDS_D(0), OPERANDS_D(1), OPERANDS_D(2), OPERANDS_D(3), OPERANDS_D(4), OPERANDS_D(5), OPERANDS_D(6) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+template <>
+DEV void wgmma<8>(float (&c)[8][4], const u32 (&a)[4], u64 b) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;}"
+               : OPERANDS_D(0), OPERANDS_D(1), OPERANDS_D(2), OPERANDS_D(3), OPERANDS_D(4), OPERANDS_D(5), OPERANDS_D(6), OPERANDS_D(7) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+template <>
+DEV void wgmma<9>(float (&c)[9][4], const u32 (&a)[4], u64 b) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n72k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35}, {%36,%37,%38,%39}, %40, p, 1, 1, 0;}"
+               : OPERANDS_D(0), OPERANDS_D(1), OPERANDS_D(2), OPERANDS_D(3), OPERANDS_D(4), OPERANDS_D(5), OPERANDS_D(6), OPERANDS_D(7), OPERANDS_D(8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+template <>
+DEV void wgmma<10>(float (&c)[10][4], const u32 (&a)[4], u64 b) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39}, {%40,%41,%42,%43}, %44, p, 1, 1, 0;}"
+               : OPERANDS_D(0), OPERANDS_D(1), OPERANDS_D(2), OPERANDS_D(3), OPERANDS_D(4), OPERANDS_D(5), OPERANDS_D(6), OPERANDS_D(7), OPERANDS_D(8), OPERANDS_D(9) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef OPERANDS_D
+DEV void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N>
+DEV void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+#endif
 // As in moe_decode.cu, which says why: two E4M3 scales as bf16 pairs times 2^112, eight E2M1 codes as operand A.
 DEV void scales_of(u32 bytes, u32& row0, u32& row8) {
   u32 h;
@@ -166,32 +229,32 @@ DEV void decode(u32 q, u32 s0, u32 s8, u32 (&a)[4]) {
 DEV void sort_pairs(Shared& s, u8* scratch, const int* ids, int pairs) {
   const int tid = threadIdx.x, lane = tid & 31, warp = uniform(tid >> 5);
   u16* hits = reinterpret_cast<u16*>(scratch);               // [warp][expert]
-  u16* place = reinterpret_cast<u16*>(scratch) + WARPS * EXPERTS;
   constexpr int ROUNDS = (PAIRS + WARPS * 32 - 1) / (WARPS * 32);
   const int rounds = (pairs + WARPS * 32 - 1) / (WARPS * 32);
   if (warp < WARPS) {
+    int id[ROUNDS], place[ROUNDS];  // of this lane's pairs; place: among the warp's pairs of the expert
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+      const int i = (warp * rounds + r) * 32 + lane;
+      id[r] = r < rounds && i < pairs ? (int)load_input(ids + i) : -1;
+    }
     for (int i = tid; i < WARPS * EXPERTS / 2; i += WARPS * 32) reinterpret_cast<u32*>(hits)[i] = 0;
-    if (WARPS * EXPERTS % 2) hits[WARPS * EXPERTS - 1] = 0;
-    asm volatile("bar.sync 1, 512;" ::: "memory");
-#pragma unroll 4
+    asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
+#pragma unroll
     for (int r = 0; r < ROUNDS; r++) {
       if (r < rounds) {
-        const int i = (warp * rounds + r) * 32 + lane;
-        const int id = i < pairs ? (int)load_input(ids + i) : -1;
-        const bool valid = (u32)id < (u32)EXPERTS;
-        const u32 same = __match_any_sync(~0u, id);
+        const bool valid = (u32)id[r] < (u32)EXPERTS;
+        const u32 same = __match_any_sync(~0u, id[r]);
         const int rank = __popc(same & ((1u << lane) - 1));
-        u16* hit = hits + warp * EXPERTS + (valid ? id : 0);
+        u16* hit = hits + warp * EXPERTS + (valid ? id[r] : 0);
         const int before = *hit;
+        place[r] = before + rank;
         __syncwarp();
-        if (valid) {
-          if (rank == 0) *hit = (u16)(before + __popc(same));
-          place[i] = (u16)(before + rank);
-        }
+        if (valid && rank == 0) *hit = (u16)(before + __popc(same));
         __syncwarp();
       }
     }
-    asm volatile("bar.sync 1, 512;" ::: "memory");
+    asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
     // pairs and groups of this thread's experts, together in one word: at most 2^16 pairs, fewer groups
     u32 total[EACH], sum = 0;
 #pragma unroll
@@ -216,7 +279,7 @@ DEV void sort_pairs(Shared& s, u8* scratch, const int* ids, int pairs) {
       if (lane >= d) upto += v;
     }
     if (lane == 31) s.warp_total[warp] = upto;
-    asm volatile("bar.sync 1, 512;" ::: "memory");
+    asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
     u32 start = upto - sum;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) start += w < warp ? s.warp_total[w] : 0;
@@ -235,15 +298,11 @@ DEV void sort_pairs(Shared& s, u8* scratch, const int* ids, int pairs) {
       }
       start += total[k];
     }
-    asm volatile("bar.sync 1, 512;" ::: "memory");
-#pragma unroll 4
-    for (int r = 0; r < ROUNDS; r++) {
-      if (r < rounds) {
-        const int i = (warp * rounds + r) * 32 + lane;
-        const int id = i < pairs ? (int)load_input(ids + i) : -1;
-        if ((u32)id < (u32)EXPERTS) s.list[hits[warp * EXPERTS + id] + place[i]] = (u16)i;
-      }
-    }
+    asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++)
+      if (r < rounds && (u32)id[r] < (u32)EXPERTS)
+        s.list[hits[warp * EXPERTS + id[r]] + place[r]] = (u16)((warp * rounds + r) * 32 + lane);
   }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // copies will write where this was
   __syncthreads();
@@ -331,6 +390,18 @@ DEV void fill_rows(Shared& s, u32 ring, const u16* rows, int part) {
       if (stage) bar_wait(posted + slot * 8, parity);
       const u32 dst = ring + slot * P::SLOT + P::WEIGHTS;
       const u8* src = reinterpret_cast<const u8*>(rows) + stage * P::STEP * 128;
+#if WGMMA
+      // As a descriptor without swizzling has them: 16 bytes of each of eight rows lie together.
+      const int quads = (count + 7) / 8 * (P::STEP * 2);
+#pragma unroll 2
+      for (int i = part; i < quads; i += ROW_WARPS) {
+        const int row = i / (P::STEP * 2) * 8 + (lane & 7), chunk = i % (P::STEP * 2) * 4 + (lane >> 3);
+        if (row < count && (P::K_BLOCKS % P::STEP == 0 || stage * CHUNKS + chunk < P::K_BLOCKS * 8)) {
+          const u32 pair = list[row];
+          copy16(dst + chunk * (PASS * 16) + row * 16, src + (UP ? pair / TOPK : pair) * (u32)(P::WIDTH * 2) + chunk * 16);
+        }
+      }
+#else
 #pragma unroll 2
       for (int i = part * 32 + lane; i < count * CHUNKS; i += ROW_WARPS * 32) {
         const int row = i / CHUNKS, chunk = i % CHUNKS;
@@ -338,6 +409,7 @@ DEV void fill_rows(Shared& s, u32 ring, const u16* rows, int part) {
         if (P::K_BLOCKS % P::STEP == 0 || stage * CHUNKS + chunk < P::K_BLOCKS * 8)
           copy16(dst + row * P::X_STRIDE + chunk * 16, src + (UP ? pair / TOPK : pair) * (u32)(P::WIDTH * 2) + chunk * 16);
       }
+#endif
       arrive_with_copies(full + slot * 8);
       if (++slot == P::DEPTH) slot = 0, parity ^= 1;
     }
@@ -357,8 +429,11 @@ DEV void sum_up(u32 full, u32 empty, u32 weights, u32 rows, bool idle, int split
 #pragma unroll 1
   for (int stage = 0; stage < P::STAGES; stage++) {
     bar_wait(full + c.slot * 8, c.parity);
-    const u32 w = weights + c.slot * P::SLOT, x = rows + c.slot * P::SLOT;
-    if (!idle) {
+    if (WGMMA) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // tensor cores read what ordinary copies wrote
+    const u32 w = weights + c.slot * P::SLOT, at = rows + c.slot * (P::SLOT >> (WGMMA ? 4 : 0));
+    const u32 x = WGMMA && !UP ? uniform(at) : at;  // descriptors are in uniform registers
+    if (WGMMA || !idle) {  // a warpgroup multiplies together
+      [[maybe_unused]] u32 a[2][4][4];
 #pragma unroll
       for (int b = 0; b < P::BLOCKS; b++) {
         if (P::K_BLOCKS % P::STEP == 0 || stage * P::STEP + split * P::BLOCKS + b < P::K_BLOCKS) {
@@ -376,6 +451,22 @@ DEV void sum_up(u32 full, u32 empty, u32 weights, u32 rows, bool idle, int split
             scales_of(ring16(p1 + 512 - lane * 14), s[1][0], s[1][1]);
           }
           const u32 words[2][4] = {{q0.x, q0.y, q0.z, q0.w}, {q1.x, q1.y, q1.z, q1.w}};
+#if WGMMA
+#pragma unroll
+          for (int t = 0; t < 2; t++) {
+            if (b || t) wgmma_wait<1>();  // the products that last used these registers
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+              decode(words[t][i], s[t][0], s[t][1], a[t][i]);
+              asm volatile("" : "+r"(a[t][i][0]), "+r"(a[t][i][1]), "+r"(a[t][i][2]), "+r"(a[t][i][3]));
+            }
+            wgmma_begin();
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+              wgmma<N>(acc[t], a[t][i], 8ull << 32 | (u64)(PASS << 16 | x + (b * 8 + i * 2) * PASS));
+            wgmma_commit();
+          }
+#else
 #pragma unroll
           for (int half = 0; half < 2; half++) {
             u32 a[2][2][4];
@@ -392,9 +483,13 @@ DEV void sum_up(u32 full, u32 empty, u32 weights, u32 rows, bool idle, int split
               mma(acc[1][n], a[1][1], v.z, v.w);
             }
           }
+#endif
         }
       }
     }
+#if WGMMA
+    wgmma_wait<0>();
+#endif
     __syncwarp();
     if (lane == 0) bar_arrive(empty + c.slot * 8);
     if (++c.slot == P::DEPTH) c.slot = 0, c.parity ^= 1;
@@ -441,7 +536,9 @@ DEV void write_h(Shared& s, float* part, const Item& it, const float (&acc)[2][N
       }
       a *= gate;
       const float v = a / (1.f + __expf(-a)) * (b * up) * factor, odd = __shfl_down_sync(~0u, v, 1);
-      if (valid && !(lane & 1)) *reinterpret_cast<u32*>(h + (size_t)pair * INTER + it.tile * 16 + (lane & 15)) = pack_bf16(v, odd);
+      // of each 64 columns, the pairs of columns in the order in which operand B has them
+      const int column = WGMMA ? (it.tile & ~3) * 16 + (lane & 14) * 4 + (it.tile & 3) * 2 : it.tile * 16 + (lane & 15);
+      if (valid && !(lane & 1)) *reinterpret_cast<u32*>(h + (size_t)pair * INTER + column) = pack_bf16(v, odd);
     }
     meet<true>(it.unit);
   }
@@ -492,15 +589,18 @@ DEV void work(Shared& s, u32 full, u32 empty, u32 w, u32 x, float* part, const I
 }
 
 template <bool UP>
-DEV void multiply(Shared& s, u8* memory, const float* weights, const float* scale13, const float* scale2, u16* h, float* sums) {
+DEV void multiply(Shared& s, u8* memory, const float* weights, const float* scale13, const float* scale2, u16* h, float* sums, int tokens) {
   using P = Phase<UP>;
   const int lane = threadIdx.x & 31, warp = uniform(threadIdx.x >> 5), g = lane >> 2, t = lane & 3;
-  const int unit = warp / P::SPLIT, split = warp % P::SPLIT, groups = uniform(s.groups);
+  const int unit = warp % P::UNITS, split = warp / P::UNITS, groups = uniform(s.groups);
   const u32 full = kept(smem_of(s.full)), empty = kept(smem_of(s.empty)), ring = smem_of(memory);
   const int block0 = split * P::BLOCKS;  // of this warp in a stage
   const u32 mine = UP ? (unit * P::STEP + block0) * 2 * BLOCK : ((block0 / RUN * P::UNITS + unit) * 2 * RUN + block0 % RUN) * BLOCK;
-  const u32 w = kept(ring + mine + lane * 16), x = kept(ring + P::WEIGHTS + g * P::X_STRIDE + block0 * 128 + t * 32);
+  const u32 w = kept(ring + mine + lane * 16), x = kept(WGMMA ? ring + P::WEIGHTS + block0 * (128 * PASS) >> 4 : ring + P::WEIGHTS + g * P::X_STRIDE + block0 * 128 + t * 32);
   float* part = reinterpret_cast<float*>(memory + P::RING);
+  if (UP)  // while the first stage is on its way
+    for (int i = blockIdx.x * (WARPS * 32) + threadIdx.x; i < tokens * (HIDDEN / 4); i += gridDim.x * (WARPS * 32))
+      reinterpret_cast<float4*>(sums)[i] = make_float4(0.f, 0.f, 0.f, 0.f);
   Cursor c = {0, 0};
   while (true) {
     bar_wait(full + c.slot * 8, c.parity);
@@ -534,11 +634,11 @@ DEV void begin(Shared& s) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 grouped_up(const u16* x, const int* ids, const float* weights, const u8* w13, const float* scale13, const float* scale2,
-           u16* h, u32* counters, int tokens) {
+           u16* h, float* sums, u32* counters, int tokens) {
   extern __shared__ __align__(128) u8 memory[];
   __shared__ Shared s;
   begin<true>(s);
-  wait_for_predecessor();
+  if (!WGMMA) wait_for_predecessor();
   let_successor_start();
   sort_pairs(s, memory, ids, tokens * TOPK);
   const int warp = uniform(threadIdx.x >> 5);
@@ -546,13 +646,29 @@ grouped_up(const u16* x, const int* ids, const float* weights, const u8* w13, co
     give_registers();
     if (warp == WARPS)
       fill_weights<true>(s, kept(smem_of(memory)), w13, counters);
-    else
+    else {
+      if (WGMMA) wait_for_predecessor();
       fill_rows<true>(s, smem_of(memory), x, warp - WARPS - 1);
+    }
   } else {
     take_registers();
-    multiply<true>(s, memory, weights, scale13, scale2, h, nullptr);
+    multiply<true>(s, memory, weights, scale13, scale2, h, sums, tokens);
   }
 }
+
+#if WGMMA
+// Of each 64 columns of x, pairs of columns in the order in which operand B has them: 16 bytes are what the four lanes of
+// a quad multiply in half an instruction.  After this, x is copied as it is.
+extern "C" __global__ void __launch_bounds__(256) grouped_order(const u32* x, uint4* ordered, int chunks) {
+  wait_for_predecessor();
+  let_successor_start();
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < chunks) {
+    const u32* from = x + i / 8 * 32 + i % 8;
+    ordered[i] = make_uint4(load_input(from), load_input(from + 8), load_input(from + 16), load_input(from + 24));
+  }
+}
+#endif
 
 // Starts while gate and up end.  The ids and the counter are older than that kernel, so only h and the sums wait for it.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -574,12 +690,12 @@ grouped_down(const int* ids, const u8* w2, const u16* h, float* sums, u32* count
   } else {
     take_registers();
     wait_for_predecessor();
-    multiply<false>(s, memory, nullptr, nullptr, nullptr, nullptr, sums);
+    multiply<false>(s, memory, nullptr, nullptr, nullptr, nullptr, sums, tokens);
   }
 }
 
-// The sums become the output, and zero again.
-extern "C" __global__ void __launch_bounds__(256) grouped_out(float4* sums, uint4* out, u32* counters, int eights) {
+// The sums become the output.
+extern "C" __global__ void __launch_bounds__(256) grouped_out(const float4* sums, uint4* out, u32* counters, int eights) {
   wait_for_predecessor();
   let_successor_start();
   const int i = blockIdx.x * 256 + threadIdx.x;
@@ -588,6 +704,5 @@ extern "C" __global__ void __launch_bounds__(256) grouped_out(float4* sums, uint
     const float4 a = sums[2 * i], b = sums[2 * i + 1];
     const float k = DECODE_SCALE;
     out[i] = make_uint4(pack_bf16(a.x * k, a.y * k), pack_bf16(a.z * k, a.w * k), pack_bf16(b.x * k, b.y * k), pack_bf16(b.z * k, b.w * k));
-    sums[2 * i] = sums[2 * i + 1] = make_float4(0.f, 0.f, 0.f, 0.f);
   }
 }
