@@ -15,6 +15,7 @@ from sublight.audit.question import ask, card
 from sublight.audit.reading import DoorReader
 from sublight.audit.record import Audit
 from sublight.audit.replies import Reply
+from sublight.audit.snapshot import KeepingDoor
 from sublight.audit.summary import audit, audit_symbols
 from sublight.errors import HostError
 from sublight.facts.workload import Layout
@@ -108,6 +109,19 @@ def test_another_question_fetches_no_file_again(environment: Environment, tmp_pa
     third, made = run("h200")
     assert third.read() == ["tiny/backends.py"]
     assert made.engines[0].ladders[1].name == "fussy"
+
+
+def test_a_saved_machine_is_read_once(environment: Environment) -> None:
+    """What was read for the answers is not asked for again to be kept."""
+    far = InterpreterDoor(LocalHost(), environment.python, False)
+    asked = Asked(far)
+    question = ask("glm-5-nvfp4", card("b200", None), Layout(tp=8))
+    made = audit(Auditor(KeepingDoor(far), Options(imports=False), Cache(None)), question)
+    assert made.recording is not None
+    asked_for = [request["read"] for request in asked.requests if "read" in request]
+    read = [path for one in asked_for for path in [*one["paths"], *one.get("folders", ())]]
+    assert sorted(read) == sorted(set(read))
+    assert f"{environment.folder}/tiny" in read  # the folder as a whole, the first time
 
 
 class Named(LocalHost):

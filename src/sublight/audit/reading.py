@@ -116,13 +116,16 @@ class DoorReader:
     def fetch(self, folders: Iterable[str], paths: Iterable[str] = ()) -> None:
         """Every Python file below `folders`, and `paths`, in as few questions as an answer's size allows."""
         self._far.remember()
-        listed = [folder for folder in folders if folder in self._names]
-        unlisted = [folder for folder in folders if folder not in self._names and not self._known_absent(folder)]
         asked = [path for path in paths if path not in self._files]
-        asked += [path for folder in listed for path in self._missing(folder)]
-        if not asked and not unlisted:
+        whole: list[str] = []
+        for folder in folders:
+            if folder in self._names and any(path.startswith(f"{folder}/") for path in self._files):
+                asked += self._missing(folder)  # some of it was read before
+            elif not self._known_absent(folder):
+                whole.append(folder)
+        if not asked and not whole:
             return
-        for found in read_in_parts(lambda arguments: self.door.ask({"read": arguments})["read"], asked, unlisted):
+        for found in read_in_parts(lambda arguments: self.door.ask({"read": arguments})["read"], asked, whole):
             self._far.take(found)
         for path in asked:
             self._files.setdefault(path, None)
