@@ -34,7 +34,7 @@ class Proof(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: "source" (a line of code), "distribution" (package metadata), "file" (a shipped object), "command",
-            "import", "log", "trace", "catalogue".
+            "import", "log", "trace", "trial", "catalogue".
         where: "sglang/srt/layers/moe/utils.py:57", "sgl-kernel 0.3.21", "nvcc --version", "server.log:412".
         text: what stands there, shortened to what proves the answer.
     """
