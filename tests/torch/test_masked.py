@@ -270,8 +270,7 @@ META = A_SCALES.permute(5, 2, 4, 0, 1, 3).to("meta").permute(3, 4, 1, 5, 2, 0)
         ({"num_ranks": torch.ones(3)}, "num_ranks: FlashInfer 0.6.3 has no num_ranks; it came later"),
         (
             {"backend": 3},
-            "backend: it is 3, which is no name. Try: None, or one of decode, masked-triton, masked-triton-fp4, "
-            "quantise-triton, reference",
+            "backend: it is 3, which is no name. Try: None, or one of masked-triton, masked-triton-fp4, reference",
         ),
     ],
 )

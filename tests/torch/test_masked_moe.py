@@ -240,8 +240,8 @@ def test_scales_of_nothing_have_no_tiles() -> None:
         ),
         (
             {"backend": 1},
-            "scaled_fp4_grouped_quantize: backend: it is 1, which is no name. Try: None, or one of decode, "
-            "masked-triton, masked-triton-fp4, quantise-triton, reference",
+            "scaled_fp4_grouped_quantize: backend: it is 1, which is no name. Try: None, or one of "
+            "quantise-triton, reference",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def dispatch(call: str, problem: Problem, device: "torch.device", backend: str |
             with every reason.
         UnknownNameError: a backend that is no kernel.
     """
-    _require_name(call, backend)
+    _require_name(call, problem.op, backend)
     if backend == "reference":
         return Dispatched(load(_REFERENCES[problem.op]), {}, "reference (asked for by name)")
     kernels = None if backend is None else [kernel_named(backend)]
@@ -54,9 +54,9 @@ def dispatch(call: str, problem: Problem, device: "torch.device", backend: str |
     return Dispatched(choice.kernel.load(), choice.configuration, choice.reason)
 
 
-def _require_name(call: str, backend: Any) -> None:
+def _require_name(call: str, op: str, backend: Any) -> None:
     if backend is not None and not isinstance(backend, str):
-        names = ", ".join(sorted(["reference", *(kernel.name for kernel in all_kernels())]))
+        names = ", ".join(sorted(["reference", *(kernel.name for kernel in all_kernels() if kernel.op == op)]))
         raise KernelError(f"{call}: backend", f"it is {backend!r}, which is no name", f"None, or one of {names}")
 
 
