@@ -2,6 +2,7 @@
 
     layer = FusedMoe(experts, tokens=16, top_k=8, device="cuda")
     layer(x, ids, weights, out)      # may be captured in a CUDA graph after one call
+    FusedMoe(experts, ..., router=router, shared=shared)(x, logits=logits)    # the whole layer, one launch on Hopper
     print(layer.reason)
 
 The kernel is the catalogue's for this problem on this GPU, or the one that `backend` names; "reference" is the oracle,
