@@ -18,6 +18,7 @@ from sublight.audit.proven import Seen, last_rungs
 from sublight.audit.question import Question
 from sublight.audit.reading import DoorReader, WatchedSources
 from sublight.audit.record import AuditFinding, Auto, BackendCode, Capability, EngineAudit
+from sublight.audit.roomy import roomy
 from sublight.audit.routes import Answered, Answers, as_it_is, read
 from sublight.audit.scene import Scene
 from sublight.audit.snapshot import KeepingDoor
@@ -44,6 +45,10 @@ class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def audit_engine(auditor: Auditor, name: str, question: Question, seen: Seen) -> EngineResult:
     """Read the engine, ask the machine what its paths need, and answer every rung of every backend."""
+    return roomy(lambda: _audited(auditor, name, question, seen))
+
+
+def _audited(auditor: Auditor, name: str, question: Question, seen: Seen) -> EngineResult:
     target = question.target
     engine = auditor.engines[name]
     place = auditor.place(engine)
