@@ -361,3 +361,19 @@ def test_gpus_of_a_fake_driver_tool(environment: Environment, tmp_path: Path, mo
         ("NVIDIA GB10", 12, 1, None, "580.95"),
         ("NVIDIA GB10", None, None, None, "580.95"),
     ]
+
+
+def test_an_interpreter_that_hangs_is_given_up_soon(tmp_path: Path) -> None:
+    hangs = tmp_path / "python"
+    hangs.write_text("#!/bin/sh\nexec sleep 600\n")
+    hangs.chmod(0o755)
+    with pytest.raises(HostError, match="did not end within 1 s") as refused:
+        InterpreterDoor(LocalHost(), str(hangs), here=True, first_s=1.0).ask({"interpreter": {}})
+    assert "--wait SECONDS" in refused.value.hint
+
+
+def test_later_answers_have_the_time_they_take() -> None:
+    reader = InterpreterDoor(LocalHost(), sys.executable, here=True, first_s=30.0)
+    assert reader.ask({"names": {"folders": ["/"]}})["names"].answer
+    reader._first_s = 0.001
+    assert reader.ask({"names": {"folders": ["/"]}})["names"].answer

@@ -18,6 +18,7 @@ from sublight.hosts.base import NOT_EXECUTABLE, NOT_FOUND, Completed, Host
 from sublight.hosts.naming import name_kept
 
 Request = Mapping[str, Mapping[str, Any]]
+FIRST_S = 30.0
 NO_INTERPRETER = "no interpreter was named, only a folder"
 _READING = {"read": files.read, "names": files.names, "status": files.status, "objects": objects.describe}
 
@@ -52,15 +53,20 @@ class InterpreterDoor:
     Raises HostError when it does not run, is too old, dies, or says nothing. What it prints besides is cut off. One
     that answered once and then does not, or cannot be reached, is asked nothing more: what it did not say stays
     unknown.
+
+    Args:
+        first_s: seconds within which the first answer has to come. It takes a tenth of one, and a few where packages
+            lie far away; an interpreter that hangs is not waited for as long as an answer that is worked at.
     """
 
-    def __init__(self, host: Host, python: str, here: bool) -> None:
+    def __init__(self, host: Host, python: str, here: bool, first_s: float = FIRST_S) -> None:
         self.name = python if here else f"{python} on {name_kept(host.name)}"
         self.key = python if here else f"{python} on {host.name}"
         self.reads_here = here
         self.live = True
         self.lost = ""
         self._answered = False
+        self._first_s = first_s
         self._host = host
         self.python = python
 
@@ -68,7 +74,8 @@ class InterpreterDoor:
         if self.lost:
             raise HostError(f"asking {self.name}", self.lost, "the same again")
         try:
-            done = self._host.run([self.python, "-"], script.script(request), timeout_s)
+            limit_s = timeout_s if self._answered else min(timeout_s, self._first_s)
+            done = self._host.run([self.python, "-"], script.script(request), limit_s)
         except HostError as error:
             self.lost = f"the connection was lost: {error.found}" if self._answered else ""
             raise
@@ -98,7 +105,8 @@ class InterpreterDoor:
         if done.exit_code == NOT_FOUND:
             raise HostError(asked, f"there is no program {self.python}", "--python with the path of an interpreter")
         found = done.failure or "it ended well, but without an answer: is it a Python interpreter?"
-        raise HostError(asked, found, f"{self.python} -c 'print(1)', which has to work there")
+        hint = f"{self.python} -c 'print(1)', which has to work there"
+        raise HostError(asked, found, hint + ("; if it only is slow, --wait SECONDS" if done.exit_code is None else ""))
 
 
 class FolderDoor:

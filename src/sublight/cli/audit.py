@@ -31,6 +31,14 @@ AREAS = ("moe", "fp4-gemm", "attention", "all-reduce")
 @click.option("--draft", is_flag=True, help="Drafting layers run: engines choose kernels by that.")
 @click.option("--area", "areas", multiple=True, type=click.Choice(AREAS), help="Backends of what [default: all].")
 @click.option("--python", metavar="PATH", help="The interpreter that runs the engine [default: python3 on the PATH].")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.IntRange(1, 3600),
+    default=30,
+    metavar="S",
+    help="Seconds within which the interpreter has to answer at first [default: 30].",
+)
 @click.option("--host", "destination", metavar="USER@BOX", help="Another machine, through the system's ssh.")
 @click.option("--path", "folders", multiple=True, metavar="DIR", help="A folder of packages, without an interpreter.")
 @click.option("--snapshot", metavar="FILE", help="A machine as an earlier audit saved it.")
@@ -47,7 +55,7 @@ AREAS = ("moe", "fp4-gemm", "attention", "all-reduce")
 )
 @click.option(
     "--try-limit",
-    type=click.FloatRange(min=1),
+    type=click.IntRange(1, 3600),
     default=300.0,
     metavar="SECONDS",
     help="For each of them, compiling included [default: 300].",
@@ -124,7 +132,9 @@ def _audited(options: dict[str, Any]) -> "Audit":
         from sublight.hosts.ssh import SshHost
 
         with SshHost(options["destination"]) as host:
-            return _through(InterpreterDoor(host, options["python"] or "python3", False), options, host)
+            return _through(
+                InterpreterDoor(host, options["python"] or "python3", False, options["wait_s"]), options, host
+            )
     if options["snapshot"]:
         return _through(_recorded(Path(options["snapshot"])), options)
     if options["folders"]:
@@ -132,7 +142,7 @@ def _audited(options: dict[str, Any]) -> "Audit":
     from sublight.hosts.local import LocalHost
 
     local = LocalHost()
-    return _through(InterpreterDoor(local, _interpreter(options["python"]), True), options, local)
+    return _through(InterpreterDoor(local, _interpreter(options["python"]), True, options["wait_s"]), options, local)
 
 
 def _folder(name: str) -> Path:
