@@ -101,7 +101,14 @@ def read(
             continue
         if not declared[area]:
             not_read[area] = _undeclared(sources, engine.package)
-    parts = _parts(engine, sources, target, declared, told)
+    lost: dict[str, str] = {}
+
+    def besides() -> tuple[tuple[Pin, ...], frozenset[str] | None]:
+        pins: tuple[Pin, ...] = ()
+        pins = _or(lambda: engine.pins(sources), pins, lost, "versions that its code checks")
+        return pins, _or(lambda: engine.known_variables(sources), None, lost, "variables that it reads")
+
+    parts, (pins, variables) = _parts(engine, sources, target, declared, told, besides)
     backends = [answered for area in declared for answered in parts[area].backends]
     symbols = [need.symbol for answered in backends for need in answered.route.needs]
     modules = [module_of(sources, need.where) for answered in backends for need in answered.route.needs]
@@ -109,9 +116,9 @@ def read(
         backends=tuple(backends),
         guards=_or(lambda: guards(sources, filter(None, modules), symbols), (), not_read, "guards around its imports"),
         autos={area: parts[area].auto for area in declared},
-        pins=_or(lambda: engine.pins(sources), (), not_read, "versions that its code checks"),
-        variables=_or(lambda: engine.known_variables(sources), None, not_read, "variables that it reads"),
-        not_read=not_read,
+        pins=pins,
+        variables=variables,
+        not_read=not_read | lost,
         unparsed=sources.unparsed(),
     )
 
@@ -147,8 +154,9 @@ def _parts(
     target: Target,
     declared: Mapping[str, tuple[Declaration, ...]],
     told: Mapping[str, Any],
-) -> dict[str, _Part]:
-    """Every area. Where there are several of files of this machine, about half of them in a second process."""
+    besides: Callable[[], _Answer],
+) -> tuple[dict[str, _Part], _Answer]:
+    """Every area, and something besides. Of files of this machine about half of the areas in a second process."""
 
     def part(area: str) -> _Part:
         backends = tuple(_answered(engine, sources, item, target, told) for item in declared[area])
@@ -159,12 +167,13 @@ def _parts(
 
     here, there = _halves({area: len(found) for area, found in declared.items()})
     if not there or not isinstance(sources.reader, DiskReader):
-        return {area: part(area) for area in declared}
+        return {area: part(area) for area in declared}, besides()
     with beside(apart, _Apart) as wait:
         found = {area: part(area) for area in here}
+        told_besides = besides()
         other = wait()
     sources.was_used(other.used)
-    return found | other.parts
+    return found | other.parts, told_besides
 
 
 def _halves(sizes: Mapping[str, int]) -> tuple[list[str], list[str]]:

@@ -85,10 +85,12 @@ class Walk:
     def __init__(self, sources: Sources, capability: Capability, inert: dict[Any, Any] | None = None) -> None:
         self.inert = {} if inert is None else inert
         self.looks = 0  # at something that follows from the card
+        self.calls = 0
         self.sources = sources
         self.capability = capability
         self.asked: dict[Question, bool] = {}
         self.entered: dict[Any, Any] = {}
+        self.constants: dict[ast.expr, Any] = {}
         self.chains: dict[int, str] = {}  # an `elif` -> where its chain begins
         self.open = 0  # tests on the way that are not told
         self.depth = 0
@@ -238,11 +240,21 @@ class Walk:
             return found
         for binding in reversed(bindings(scope.module).get(name, ())):
             if binding.value is not None:
-                return self.value(binding.value, Scope(scope.module, {}))
+                return self.constant(binding.value, scope.module)
             if binding.target:
                 return Package(binding.target)
             return Reference(scope.module, self.full(scope.module, name))
         return UNKNOWN
+
+    def constant(self, node: ast.expr, module: Module) -> Any:
+        """A value of the module level, worked out once where it neither calls anything nor follows from the card."""
+        if node not in self.constants:
+            before = self.looks, self.calls
+            found = self.value(node, Scope(module, {}))
+            if (self.looks, self.calls) != before:
+                return found
+            self.constants[node] = found
+        return self.constants[node]
 
     def full(self, module: Module, name: str) -> ast.AST:
         """The definition with its body."""
@@ -270,6 +282,7 @@ class Walk:
         return UNKNOWN
 
     def called(self, node: ast.Call, scope: Scope) -> Any:
+        self.calls += 1
         arguments = [self.value(item.value if isinstance(item, ast.Starred) else item, scope) for item in node.args]
         keywords = {item.arg: self.value(item.value, scope) for item in node.keywords if item.arg}
         last = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

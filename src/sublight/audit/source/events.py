@@ -1,7 +1,7 @@
 """What happened on the way through a program that was read: decisions, calls, refusals, imports, writes, messages."""
 
 import ast
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from sublight.audit.source.tree import Module
 from sublight.audit.source.values import Failure, Value
@@ -9,6 +9,7 @@ from sublight.audit.source.values import Failure, Value
 TEXT_AT_MOST = 160
 
 
+@lru_cache(maxsize=32_768)
 def shown(node: ast.AST) -> str:
     """An expression as text, on one line and not too long."""
     text = " ".join(ast.unparse(node).split())

@@ -20,6 +20,7 @@ _BLOCK = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)[^\n]*\n(?:[ \t)\]
 _outlines: "WeakKeyDictionary[Module, ast.Module]" = WeakKeyDictionary()
 _bindings: "WeakKeyDictionary[Module, dict[str, list[Binding]]]" = WeakKeyDictionary()
 _spans: "WeakKeyDictionary[Module, dict[int, tuple[int, int]]]" = WeakKeyDictionary()  # line of a block -> its text
+_definitions: "WeakKeyDictionary[Module, dict[str, int]]" = WeakKeyDictionary()  # name -> its place
 _wholes: "WeakKeyDictionary[Module, dict[int, ast.stmt | None]]" = WeakKeyDictionary()
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -112,11 +113,15 @@ def _alone(module: Module, node: ast.stmt, span: tuple[int, int]) -> ast.stmt | 
 
 def definition(module: Module, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | None:
     """The first function or class of the module level that has this name, with its body."""
-    for at, node in enumerate(outline(module).body):
-        if isinstance(node, Definition) and node.name == name:
-            found = whole(module, at)
-            return found if isinstance(found, Definition) else None
-    return None
+    if module not in _definitions:
+        body = enumerate(outline(module).body)
+        _definitions[module] = {}
+        for at, node in body:
+            if isinstance(node, Definition):
+                _definitions[module].setdefault(node.name, at)
+    place = _definitions[module].get(name)
+    found = whole(module, place) if place is not None else None
+    return found if isinstance(found, Definition) else None
 
 
 def swallows_import_error(expression: ast.expr | None) -> bool:
