@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sublight.audit.source import containers, namespaces, operators, parts, reflection
+from sublight.audit.source.asked import exact
 from sublight.audit.source.machine import Machine
 from sublight.audit.source.values import (
     MANY,
@@ -164,13 +165,14 @@ def _setenv(machine: Machine, arguments: Arguments, _keywords: Keywords, _node: 
 def _import_module(machine: Machine, arguments: Arguments, _keywords: Keywords, node: Any, scope: Scope) -> Value:
     if not arguments or not isinstance(arguments[0], str):
         return Unknown("a module whose name is unknown", solid=True)
-    event = machine.note("import", scope.module.module, node, arguments[0])
+    name = exact(arguments[0])
+    event = machine.note("import", scope.module.module, node, name)
     event.how = "string"
-    return namespaces.space(machine, arguments[0]) or External(arguments[0])
+    return namespaces.space(machine, name) or External(name)
 
 
 def _find_spec(machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
-    name = arguments[0] if arguments else None
+    name = exact(arguments[0]) if arguments else None
     found = machine.facts.importable(name) if isinstance(name, str) else None
     return Unknown("a spec", solid=True) if found else None if found is False else Unknown(f"whether {name} is there")
 
@@ -182,7 +184,7 @@ def _matched(bare: str) -> Work:
         if len(arguments) != 2 or not all(isinstance(each, str) and len(each) <= 200 for each in arguments):
             return Unknown(f"what re.{bare} finds")
         try:
-            found = getattr(re, bare)(*arguments)
+            found = getattr(re, bare)(*map(exact, arguments))
         except re.error:
             return Unknown(f"what re.{bare} finds")
         return None if found is None else Unknown(f"what re.{bare} finds", solid=True)

@@ -185,7 +185,8 @@ def function(
         return machine.kept[told][0]
     inner = Scope(callee.module, callee.outer)
     inner.function = callee
-    inner.globals_ = traits(callee.node, callee.module.module).globals_
+    said = traits(callee.node, callee.module.module)
+    inner.globals_, inner.nonlocals = said.globals_, said.nonlocals
     _bind(machine, callee, inner, arguments, keywords)
     value = _enter(machine, callee, inner)
     if told is not None and not machine.conditions:
@@ -210,33 +211,39 @@ def _given_up(machine: Machine, callee: Function, node: Any, scope: Scope, why: 
 def _enter(machine: Machine, callee: Function, inner: Scope) -> Value:
     node = callee.node
     if isinstance(node, ast.Lambda):
-        return _inside(machine, callee, lambda: Ended("return", machine.value(node.body, inner)))
+        return inside(machine, callee, lambda: Ended("return", machine.value(node.body, inner)))
     if traits(node, callee.module.module).yields:
         inner.yields = []
-        _inside(machine, callee, lambda: machine.block(node.body, inner))
+        inside(machine, callee, lambda: machine.block(node.body, inner))
         return inner.yields
-    return _inside(machine, callee, lambda: machine.block(node.body, inner))
+    return inside(machine, callee, lambda: machine.block(node.body, inner))
 
 
-def _inside(machine: Machine, callee: Function, walk: Callable[[], Ended | None]) -> Value:
+def inside(machine: Machine, callee: Function, walk: Callable[[], Ended | None]) -> Value:
     """Walks a body, then joins the ways that returned early under something unknown."""
     waiting, level, conditions = len(machine.pending), machine.journal.level, len(machine.conditions)
     tries = len(machine.tries)
     machine.active.append(callee)
-    raising: Raising | None = None
     try:
         ended = walk() or Ended("return", None)
-    except Raising as error:
-        ended, raising = Ended("raise", error.failure), error
+    except Raising as error:  # not kept: it would hold on to every name of the functions that it came through
+        ended = Ended("raise", error.failure)
     finally:
         machine.active.pop()
         del machine.tries[tries:]
+    if len(machine.pending) == waiting:  # nobody returned early: by far the most common
+        del machine.conditions[conditions:]
+        machine.journal.release(level)
+        if ended.kind == "raise":
+            raise Raising(ended.value)
+        return ended.value if ended.kind == "return" else one_of(())
+    raised, failure = ended.kind == "raise", ended.value
     after, values = machine.arrive("return", waiting, ended)
     del machine.pending[waiting:]
     del machine.conditions[conditions:]
     machine.journal.release(level)
-    if raising is not None and not values:
-        raise raising
+    if raised and not values:
+        raise Raising(failure)
     own = [ended.value] if ended.kind == "return" and after is not None else []
     return one_of([*own, *values])
 
@@ -281,14 +288,13 @@ def own_nodes(node: ast.AST) -> list[ast.AST]:
 def _bind(machine: Machine, callee: Function, inner: Scope, arguments: list[Value], keywords: dict[str, Value]) -> None:
     """Parameters get their values; what is not given and has no default is unknown."""
     spec = callee.node.args
-    names = [each.arg for each in spec.posonlyargs + spec.args]
+    names, every, defaults = _parameters(spec)
     around = callee.outer or callee.module.scope
-    defaults: dict[str, ast.expr] = dict(zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True))
-    defaults |= {each.arg: value for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
     open_ = MANY in arguments or "**" in keywords
     known = arguments[: arguments.index(MANY)] if MANY in arguments else arguments
-    given = dict(zip(names, known, strict=False)) | {key: value for key, value in keywords.items() if key != "**"}
-    for name in [*names, *(each.arg for each in spec.kwonlyargs)]:
+    given = dict(zip(names, known, strict=False))
+    given |= keywords if "**" not in keywords else {key: value for key, value in keywords.items() if key != "**"}
+    for name in every:
         if name in given:
             inner.names[name] = given.pop(name)
         elif name in defaults and not open_:
@@ -300,3 +306,12 @@ def _bind(machine: Machine, callee: Function, inner: Scope, arguments: list[Valu
         inner.names[spec.vararg.arg] = (*rest, MANY) if MANY in arguments else rest
     if spec.kwarg:
         inner.names[spec.kwarg.arg] = given | ({MANY: MANY} if "**" in keywords else {})
+
+
+@lru_cache(maxsize=8192)
+def _parameters(spec: ast.arguments) -> tuple[list[str], list[str], dict[str, ast.expr]]:
+    """Names that take arguments by their place, all names, and the defaults of those that have one."""
+    names = [each.arg for each in spec.posonlyargs + spec.args]
+    defaults: dict[str, ast.expr] = dict(zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True))
+    defaults |= {each.arg: value for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
+    return names, [*names, *(each.arg for each in spec.kwonlyargs)], defaults

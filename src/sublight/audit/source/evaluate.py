@@ -10,13 +10,16 @@ as it would in one process. For another question make another evaluator: modules
 
 import ast
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
-from sublight.audit.source import calls, containers, creating, expressions, namespaces, objects, statements
+from sublight.audit.source import calls, containers, creating, expressions, goingon, namespaces, objects, statements
 from sublight.audit.source.events import Event
 from sublight.audit.source.facts import Facts
+from sublight.audit.source.goingon import Frame
+from sublight.audit.source.journal import State
 from sublight.audit.source.machine import Machine, OutOfSteps, Raising
 from sublight.audit.source.tree import Module, Sources
 from sublight.audit.source.values import MISSING, Class, Failure, Instance, Namespace, Scope, Unknown, Value
@@ -50,16 +53,28 @@ class Outcome(msgspec.Struct, frozen=True):
         return next((e for e in raised if e.certain), raised[-1] if raised else None)
 
 
+class Loaded(NamedTuple):
+    """A module as it is at some moment."""
+
+    space: Namespace
+    names: dict[str, Value]
+    written: dict[str, Value]
+    done: set[int]
+    loads: bool
+
+
 class Checkpoint(NamedTuple):
     """The state of an evaluator at some moment."""
 
     mark: int
-    modules: dict[str, tuple[Namespace, dict[str, Value], dict[str, Value], set[int]] | None]
+    modules: dict[str, Loaded | None]
     reached: set[str]
     environment: dict[str, Value]
     kept: dict[tuple[object, ...], tuple[Value, Value]]
+    opened: list[Instance]
     events: int
     steps: int
+    later: State  # what containers hold that changed since an earlier checkpoint, for `forward`
 
 
 class Evaluator(Machine):
@@ -104,14 +119,23 @@ class Evaluator(Machine):
         return objects.get(self, value, name, _NODE, _scope())
 
     def run(self, callee: Value, arguments: list[Value], keywords: dict[str, Value]) -> Outcome:
-        seen = len(self.events)
+        self.running = callee
+        return self._outcome(len(self.events), lambda: self.call(callee, arguments, keywords, _NODE, _scope()))
+
+    def go_on(self, callee: Value, frames: list[Frame], seen: int) -> Outcome:
+        """What a call comes to that stood at `frames`, as the evaluator does; `seen`: events there were before it."""
+        self.running = callee
+        return self._outcome(seen, lambda: goingon.go_on(self, frames))
+
+    def _outcome(self, seen: int, work: Callable[[], Value]) -> Outcome:
+        self.began = seen
         value: Value = Unknown("it raises")
         refusal: Failure | None = None
         gave_up = ""
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, _FRAMES))
         try:
-            value = self.call(callee, arguments, keywords, _NODE, _scope())
+            value = work()
         except Raising as raising:
             refusal = raising.failure
         except OutOfSteps as error:
@@ -129,36 +153,63 @@ class Evaluator(Machine):
 
     def checkpoint(self) -> "Checkpoint":
         """Everything as it now is, to come back to with `back`. One checkpoint at a time."""
+        return self._now(self.returns.mark(), {})
+
+    def later(self, than: "Checkpoint") -> "Checkpoint":
+        """Everything as it now is, to go to with `forward` from an earlier checkpoint, any number of times."""
+        return self._now(than.mark, self.returns.held_since(than.mark))
+
+    def _now(self, mark: int, later: State) -> "Checkpoint":
         modules = {
-            name: (found, found.names.copy(), found.written.copy(), found.done.copy()) if found else None
+            name: Loaded(found, found.names.copy(), found.written.copy(), found.done.copy(), found.loads)
+            if found
+            else None
             for name, found in self.spaces.items()
         }
         return Checkpoint(
-            self.returns.mark(),
+            mark,
             modules,
             self.reached.copy(),
             self.environment.copy(),
             self.kept.copy(),
+            self.opened.copy(),
             len(self.events),
             self.steps,
+            later,
         )
 
     def back(self, to: "Checkpoint") -> None:
         """Undoes everything since the checkpoint, loading of modules included. It can be come back to again."""
         self.returns.leave(to.mark)
-        self.spaces = {name: kept and kept[0] for name, kept in to.modules.items()}
+        for made in self.opened[len(to.opened) :]:
+            made.open = False
+        del self.events[to.events :]
+        self._put(to)
+
+    def forward(self, start: "Checkpoint", to: "Checkpoint", events: Iterable[Event]) -> None:
+        """From a checkpoint to what came of it later (`later`), with the events of the way there."""
+        self.back(start)
+        self.returns.resume(to.later)
+        self.events += events
+        self._put(to)
+
+    def _put(self, to: "Checkpoint") -> None:
+        self.spaces = {name: kept and kept.space for name, kept in to.modules.items()}
         for kept in to.modules.values():
             if kept is not None:
-                space, names, written, done = kept
-                space.names.clear()
-                space.names.update(names)
-                space.written.clear()
-                space.written.update(written)
-                space.done = done.copy()
+                kept.space.names.clear()
+                kept.space.names.update(kept.names)
+                kept.space.written.clear()
+                kept.space.written.update(kept.written)
+                kept.space.done = kept.done.copy()
+                kept.space.loads = kept.loads
+        for made in to.opened:
+            made.open = True
+        self.opened = to.opened.copy()
         self.reached = to.reached.copy()
-        self.environment = to.environment.copy()
+        self.environment.clear()
+        self.environment.update(to.environment)
         self.kept = to.kept.copy()
-        del self.events[to.events :]
         self.steps = to.steps
 
     # -- what the machine leaves open -----------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What each kind of expression gives."""
 
 import ast
+import builtins
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,8 @@ from sublight.audit.source.values import (
     options,
 )
 
+BUILTINS = {name: External(f"builtins.{name}") for name in dir(builtins)}
+
 
 def constant(_machine: Machine, node: ast.Constant, _scope: Scope) -> Value:
     return node.value
@@ -37,8 +40,8 @@ def name(machine: Machine, node: ast.Name, scope: Scope) -> Value:
             return local
     found = find(machine, node.id, scope)
     if found is MISSING:
-        if node.id in machine.builtins:
-            return External(f"builtins.{node.id}")
+        if node.id in BUILTINS:
+            return BUILTINS[node.id]
         return Unknown(f"name {node.id}, which is bound nowhere that was read")
     if isinstance(found, Choice) and MISSING in found.options:
         return one_of([option for option in found.options if option is not MISSING])
@@ -114,9 +117,11 @@ def compare(machine: Machine, node: ast.Compare, scope: Scope) -> Value:
 
 def _compared(machine: Machine, kind: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scope) -> bool | None:
     if isinstance(kind, (ast.In, ast.NotIn)):
-        if right == External("os.environ") and isinstance(left, str):
+        if right.__class__ is External and right.dotted == "os.environ" and isinstance(left, str):
             return (left in machine.environment) is isinstance(kind, ast.In)
         for option in options(right):
+            if not isinstance(option, (Instance, Member)):
+                continue
             answer = machine.asked(option, "__contains__", [left], node, scope)
             if answer is not MISSING:
                 found = operators.truth(answer)
@@ -233,7 +238,7 @@ def walrus(machine: Machine, node: ast.NamedExpr, scope: Scope) -> Value:
 
 def comprehension(machine: Machine, node: Any, scope: Scope) -> Value:
     inner = Scope(scope.module, scope)
-    inner.function = scope.function
+    inner.function, inner.nonlocals = scope.function, scope.nonlocals
     found: list[Value] = []
     _rounds(machine, node, list(node.generators), inner, found)
     if isinstance(node, ast.DictComp):

@@ -5,6 +5,8 @@ something unknown is run on the one state, its end kept (`leave`), undone, and t
 merged value by value (`merge`). A branch that returned early waits until the function is through.
 """
 
+from collections import Counter
+from sys import getrefcount
 from typing import Any
 
 from sublight.audit.source.values import MANY, MISSING, identical, one_of
@@ -39,10 +41,13 @@ class Journal:
 
     def touch(self, container: Container, outward: bool = True) -> None:
         """Announces that `container` is about to change; not to the outer journal unless `outward`."""
-        if outward and self._outer is not None:
-            self._outer.touch(container)
-        if not self._marks:
-            return
+        outer = self._outer
+        if outward and outer is not None and outer._marks:
+            outer._record(container)
+        if self._marks:
+            self._record(container)
+
+    def _record(self, container: Container) -> None:
         at = self._last.get(id(container))
         if at is not None and at >= self._marks[-1] and at < len(self._records) and self._records[at][0] is container:
             return
@@ -52,6 +57,16 @@ class Journal:
     def since(self, mark: int) -> State:
         """What everything that changed since the mark holds now."""
         return {id(container): (container, container.copy()) for container, _ in self._records[mark:]}
+
+    def held_since(self, mark: int) -> State:
+        """The same, without what nothing but this journal holds any more: names of functions that are through."""
+        entries = Counter(id(container) for container, _ in self._records[mark:])
+        found: State = {}
+        for at in range(mark, len(self._records)):
+            if _references(self._records, at) - _OURS > entries[id(self._records[at][0])]:
+                container = self._records[at][0]
+                found[id(container)] = (container, container.copy())
+        return found
 
     def leave(self, mark: int) -> State:
         """The state now, taken back to what it was at the mark."""
@@ -88,6 +103,15 @@ class Journal:
             if merged is not None:
                 self.touch(container)
                 _fill(container, merged)
+
+
+def _references(records: list[tuple[Container, Container]], at: int) -> int:
+    """To the container of an entry, those of this very look at it included."""
+    container = records[at][0]
+    return getrefcount(container)
+
+
+_OURS = _references([({}, {})], 0) - 1  # of the look, however this Python counts them
 
 
 def _fill(container: Container, content: Any) -> None:

@@ -7,7 +7,6 @@ condition.
 """
 
 import ast
-import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -16,7 +15,17 @@ from sublight.audit.source.events import Condition, Event
 from sublight.audit.source.facts import Facts
 from sublight.audit.source.journal import Journal, State
 from sublight.audit.source.tree import Module, Sources
-from sublight.audit.source.values import Class, Failure, Function, Namespace, Scope, Unknown, Value, one_of
+from sublight.audit.source.values import (
+    Class,
+    Failure,
+    Function,
+    Instance,
+    Namespace,
+    Scope,
+    Unknown,
+    Value,
+    one_of,
+)
 
 
 class Raising(Exception):  # noqa: N818 - it stands for the read program's exception and is no error of ours
@@ -46,6 +55,19 @@ class Pending(NamedTuple):
     state: State
 
 
+class Standing:
+    """A block that is being walked: the statement it has come to, and the steps and events before that and it."""
+
+    __slots__ = ("at", "body", "events", "scope", "steps")
+
+    def __init__(self, body: list[ast.stmt], scope: Scope, events: int) -> None:
+        self.body = body
+        self.scope = scope
+        self.events = events
+        self.at = 0
+        self.steps = 0
+
+
 # The node is of the type that the table lists the function under.
 Expression = Callable[["Machine", Any, Scope], Value]
 Statement = Callable[["Machine", Any, Scope], Ended | None]
@@ -53,8 +75,6 @@ Statement = Callable[["Machine", Any, Scope], Ended | None]
 
 class Machine(ABC):
     """State of one walk. What each kind of syntax means is in the tables; calls and containers are left open."""
-
-    builtins = frozenset(dir(builtins))
 
     def __init__(
         self,
@@ -78,7 +98,13 @@ class Machine(ABC):
         self.reached: set[str] = set()  # modules that are loaded by now, walked or not
         self.kept: dict[tuple[object, ...], tuple[Value, Value]] = {}  # answers of cached functions
         self.resolving: set[tuple[str, str]] = set()  # imported names being looked up
+        self.opened: list[Instance] = []  # objects that got an attribute whose name is not known
         self.steps = 0
+        self.running: Value = None  # what was called from outside last, and how many events there were before it
+        self.began = 0
+        self.places: list[Standing] = []  # blocks that are being walked, the innermost last
+        self.stop = -1  # steps after which `stopped` is called, before a statement
+        self.stopped: Callable[[], None] = lambda: None
         self._most = facts.steps_at_most
         self._expressions = expressions
         self._statements = statements
@@ -118,16 +144,28 @@ class Machine(ABC):
             return Unknown(f"{type(node).__name__} is not read")
         return walk(self, node, scope)
 
-    def block(self, body: list[ast.stmt], scope: Scope) -> Ended | None:
-        for node in body:
-            self.steps += 1
-            walk = self._statements.get(node.__class__)
-            if walk is None:
-                self.note("not followed", scope.module.module, node, value=f"{type(node).__name__} is not read")
-                continue
-            ended = walk(self, node, scope)
-            if ended is not None:
-                return ended
+    def block(self, body: list[ast.stmt], scope: Scope, first: int = 0, events: int | None = None) -> Ended | None:
+        """Statements from the `first` on; `events`: how many there were before the block, where it was begun before."""
+        places = self.places
+        depth = len(places)
+        place = Standing(body, scope, len(self.events) if events is None else events)
+        places.append(place)
+        try:
+            for at in range(first, len(body)):
+                node = body[at]
+                place.at, place.steps = at, self.steps
+                if self.steps == self.stop:
+                    self.stopped()
+                self.steps += 1
+                walk = self._statements.get(node.__class__)
+                if walk is None:
+                    self.note("not followed", scope.module.module, node, value=f"{type(node).__name__} is not read")
+                    continue
+                ended = walk(self, node, scope)
+                if ended is not None:
+                    return ended
+        finally:
+            del places[depth:]
         return None
 
     def note(

@@ -5,7 +5,9 @@ function of a module of thousands of lines costs what that function needs.
 """
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from sublight.audit.source.journal import Journal
@@ -162,9 +164,15 @@ def _register(machine: Machine, namespace: Namespace) -> None:
         if module is None:
             continue
         todo.extend(imported(machine.sources, module))
-        if any(f"@{each}" in module.text for each in registers):
+        if _decorating(registers).search(module.text):
             machine.spaces[name] = machine.spaces.get(name) or Namespace(module)
             _run_registering(machine, machine.spaces[name], registers)
+
+
+@lru_cache(maxsize=16)
+def _decorating(names: frozenset[str]) -> re.Pattern[str]:
+    """Text in which one of these may be a decorator."""
+    return re.compile("@(?:" + "|".join(re.escape(name) for name in sorted(names)) + ")")
 
 
 def _run_registering(machine: Machine, namespace: Namespace | None, registers: frozenset[str]) -> None:
@@ -186,10 +194,12 @@ def last_name(node: ast.expr) -> str:
 
 def index(machine: Machine, namespace: Namespace) -> dict[str, list[int]]:
     """Name -> the top-level statements that bind or edit it."""
+    if namespace.index is not None:
+        return namespace.index
     module = namespace.module
-    found = _INDEXES.get(module)
+    found = namespace.index = _INDEXES.get(module)
     if found is None:
-        found = {}
+        found = namespace.index = {}
         for at, node in enumerate(outline(module).body):
             for name in dict.fromkeys(bound(node)):
                 found.setdefault(name, []).append(at)

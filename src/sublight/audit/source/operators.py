@@ -5,6 +5,7 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from sublight.audit.source.asked import Asked, exact, key_of
 from sublight.audit.source.values import (
     MANY,
     MISSING,
@@ -41,6 +42,8 @@ _OBJECTS = (Class, Function, Bound, Namespace, Partial, Native, Failure)
 
 def truth(value: Value) -> bool | None:
     """Whether a value counts as true."""
+    if value is True or value is False:
+        return value
     if isinstance(value, Choice):
         return agreed(truth(option) for option in value.options)
     if isinstance(value, Member):
@@ -83,6 +86,8 @@ def compare(kind: ast.cmpop, left: Value, right: Value) -> bool | None:
     """One comparison. Alternatives are compared one by one."""
     if isinstance(left, Choice) or isinstance(right, Choice):
         return agreed(compare(kind, a, b) for a in options(left) for b in options(right))
+    if isinstance(kind, ast.In):  # the most common one
+        return contains(right, left)
     if isinstance(kind, ast.Eq):
         return equal(left, right)
     if isinstance(kind, ast.NotEq):
@@ -91,8 +96,6 @@ def compare(kind: ast.cmpop, left: Value, right: Value) -> bool | None:
         return _same_object(left, right)
     if isinstance(kind, ast.IsNot):
         return negated(_same_object(left, right))
-    if isinstance(kind, ast.In):
-        return contains(right, left)
     if isinstance(kind, ast.NotIn):
         return negated(contains(right, left))
     return _ordered(kind, left, right)
@@ -124,6 +127,7 @@ def plain(value: Value) -> Value:
 def known(value: Value) -> bool:
     """Whether a value is a constant through and through."""
     if value is None or isinstance(value, _SIMPLE):
+        exact(value)
         return True
     if isinstance(value, (tuple, list, set, frozenset)):
         return all(known(item) for item in value)
@@ -149,6 +153,8 @@ def equal(left: Value, right: Value) -> bool | None:
         return _instances(left, right)
     if isinstance(left, (list, tuple)) and isinstance(right, type(left)):
         return _sequences(left, right)
+    if isinstance(left, str) and isinstance(right, str):
+        return bool(left == right)
     if known(left) and known(right):
         return bool(left == right)
     if isinstance(left, dict) and isinstance(right, dict):
@@ -236,7 +242,7 @@ def contains(container: Value, item: Value) -> bool | None:
     """`item in container`."""
     container = plain(container)
     if isinstance(container, str):
-        item = plain(item)
+        item = exact(plain(item))
         return item in container if isinstance(item, str) else None
     if isinstance(container, Class) and container.is_enum:
         container = list(container.members.values())
@@ -244,26 +250,38 @@ def contains(container: Value, item: Value) -> bool | None:
         return None
     if isinstance(container, range):
         return item in container if isinstance(item, int) else None
-    if isinstance(item, (str, int)) and not isinstance(container, dict):
+    if item.__class__ is Asked and isinstance(container, dict):
+        item = key_of(container, item) or item
+    elif item.__class__ is Asked:
+        if item.among(each for each in container if each.__class__ is str):
+            return True
+        container = [candidate for candidate in container if candidate.__class__ not in _SIMPLE]
+    elif isinstance(item, (str, int)) and not isinstance(container, dict):
         if item in container:
             return True
         container = [candidate for candidate in container if candidate.__class__ not in _SIMPLE]
-    elif isinstance(item, str) and isinstance(container, dict) and item in container:
-        held = container[item]
-        return None if isinstance(held, Choice) and MISSING in held.options else held is not MISSING
+    held_by = container if isinstance(container, dict) else None
+    if held_by is not None and item.__class__ is str:
+        if item in held_by:
+            return _there(held_by[item])
+        container = [key for key in held_by if key.__class__ not in _SIMPLE]
     answers: set[bool | None] = set()
     for candidate in container:
         if candidate is MANY:
             answers.add(None)
             continue
         answer = equal(candidate, item)
-        if answer and isinstance(container, dict):
-            held = container[candidate]
-            answer = None if isinstance(held, Choice) and MISSING in held.options else held is not MISSING
+        if answer and held_by is not None:
+            answer = _there(held_by[candidate])
         if answer:
             return True
         answers.add(answer)
     return None if None in answers else False
+
+
+def _there(held: Value) -> bool | None:
+    """Whether a key is in a dict that holds this for it."""
+    return None if isinstance(held, Choice) and MISSING in held.options else held is not MISSING
 
 
 def binary(kind: ast.operator, left: Value, right: Value) -> Value:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from sublight.audit.source import operators
+from sublight.audit.source.asked import Asked, key_of
 from sublight.audit.source.values import MANY, MISSING, Choice, Class, Unknown, Value, one_of, options
 
 
@@ -58,7 +59,9 @@ def looked_up(container: dict[Any, Value], key: Value) -> Value:
     if _open(key) or not hashable(key):
         held = [value for each, value in container.items() if operators.equal(each, key) is not False]
         return one_of([*held, MISSING, *([Unknown("an element")] if MANY in container else [])])
-    if key in container:
+    if key.__class__ is Asked:
+        key = key_of(container, key) or key
+    if key.__class__ is not Asked and key in container:
         return container[key]
     for each, value in container.items():
         if each is not MANY and operators.equal(each, key):

@@ -1,7 +1,7 @@
 """Refusals and what catches them: `raise`, `assert`, `try`, and `with`, which may suppress."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sublight.audit.source import creating, operators, stdlib
 from sublight.audit.source.events import shown
@@ -41,12 +41,16 @@ def assert_(machine: Machine, node: ast.Assert, scope: Scope) -> Ended | None:
 
 
 def try_(machine: Machine, node: ast.Try, scope: Scope) -> Ended | None:
-    seen = len(machine.events)
+    return attempt(machine, node, scope, len(machine.events), lambda: machine.block(node.body, scope))
+
+
+def attempt(machine: Machine, node: ast.Try, scope: Scope, seen: int, body: Callable[[], Ended | None]) -> Ended | None:
+    """A `try` with what walks its body; `seen`: how many events there were before it."""
     known = len(machine.conditions)
     tries, depth, handled = len(machine.tries), len(machine.active), len(machine.handled)
     machine.tries.append((scope.module.module, node))
     try:
-        ended = machine.block(node.body, scope)
+        ended = body()
         del machine.tries[tries:]
         if ended is None:
             ended = machine.block(node.orelse, scope)

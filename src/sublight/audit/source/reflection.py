@@ -2,9 +2,12 @@
 
 import ast
 import builtins
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from sublight.audit.source import objects, operators, parts
+from sublight.audit.source.asked import exact
 from sublight.audit.source.machine import Machine, Raising
 from sublight.audit.source.values import (
     MANY,
@@ -26,6 +29,18 @@ from sublight.audit.source.values import (
 
 Arguments = list[Value]
 Keywords = dict[str, Value]
+Work = Callable[[Machine, Arguments, Keywords, Any, Scope], Value]
+
+
+def _by_name(work: Work) -> Work:
+    """What looks something up by the name in its second argument looks at all of that name."""
+
+    @wraps(work)
+    def ask(machine: Machine, arguments: Arguments, keywords: Keywords, node: Any, scope: Scope) -> Value:
+        given = [arguments[0], exact(arguments[1]), *arguments[2:]] if len(arguments) > 1 else arguments
+        return work(machine, given, keywords, node, scope)
+
+    return ask
 
 
 def isinstance_(_machine: Machine, arguments: Arguments, _keywords: Keywords, _node: Any, _scope: Scope) -> Value:
@@ -81,6 +96,7 @@ def issubclass_(_machine: Machine, arguments: Arguments, _keywords: Keywords, _n
     return Unknown("issubclass of something unknown", solid=True)
 
 
+@_by_name
 def hasattr_(machine: Machine, arguments: Arguments, _keywords: Keywords, node: Any, scope: Scope) -> Value:
     if len(arguments) == 2 and isinstance(arguments[1], str):
         found = objects.has(machine, arguments[0], arguments[1], node, scope)
@@ -89,6 +105,7 @@ def hasattr_(machine: Machine, arguments: Arguments, _keywords: Keywords, node: 
     return Unknown("hasattr of something unknown", solid=True)
 
 
+@_by_name
 def getattr_(machine: Machine, arguments: Arguments, _keywords: Keywords, node: Any, scope: Scope) -> Value:
     if len(arguments) < 2 or not isinstance(arguments[1], str):
         return Unknown("an attribute whose name is unknown")
@@ -111,15 +128,18 @@ def getattr_(machine: Machine, arguments: Arguments, _keywords: Keywords, node: 
     return one_of(found)
 
 
+@_by_name
 def setattr_(machine: Machine, arguments: Arguments, _keywords: Keywords, node: Any, scope: Scope) -> Value:
     if len(arguments) == 3:
         if isinstance(arguments[1], str):
             objects.put(machine, arguments[0], arguments[1], arguments[2], node, scope)
-        elif isinstance(arguments[0], Instance):
+        elif isinstance(arguments[0], Instance) and not arguments[0].open:
             arguments[0].open = True
+            machine.opened.append(arguments[0])
     return None
 
 
+@_by_name
 def raw_get(machine: Machine, arguments: Arguments, _keywords: Keywords, node: Any, scope: Scope) -> Value:
     if len(arguments) == 2 and isinstance(arguments[0], Instance) and isinstance(arguments[1], str):
         held = arguments[0].attributes.get(arguments[1], MISSING)
@@ -127,6 +147,7 @@ def raw_get(machine: Machine, arguments: Arguments, _keywords: Keywords, node: A
     return Unknown("an attribute")
 
 
+@_by_name
 def raw_set(machine: Machine, arguments: Arguments, _keywords: Keywords, node: Any, scope: Scope) -> Value:
     if len(arguments) == 3 and isinstance(arguments[0], Instance) and isinstance(arguments[1], str):
         name = f"{arguments[0].cls.qualified if arguments[0].cls else 'object'}.{arguments[1]}"

@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from sublight.audit.source import calls, definitions, objects, operators, parts, raising
+from sublight.audit.source import definitions, objects, operators, parts, raising
 from sublight.audit.source.events import shown
 from sublight.audit.source.importing import import_, import_from
 from sublight.audit.source.machine import Ended, Machine, Statement
@@ -94,7 +94,7 @@ def _name(machine: Machine, name: str, value: Value, scope: Scope) -> None:
         scope.module.written[name] = value
         return
     at = scope
-    if scope.function is not None and name in calls.traits(scope.function.node, scope.module.module).nonlocals:
+    if name in scope.nonlocals:
         while at.outer is not None and (at is scope or name not in at.names):
             at = at.outer
     machine.journal.touch(at.names, outward=at is not scope.module.scope)  # a module's own names are kept otherwise
@@ -103,11 +103,14 @@ def _name(machine: Machine, name: str, value: Value, scope: Scope) -> None:
 
 def _unpacked(machine: Machine, target: ast.Tuple | ast.List, value: Value, scope: Scope) -> None:
     elements = target.elts
-    plain = isinstance(value, (tuple, list)) and len(value) == len(elements) and MANY not in value
-    if plain and not any(isinstance(each, ast.Starred) for each in elements):
-        for each, item in zip(elements, value, strict=True):
-            store(machine, each, item, scope)
-        return
+    if isinstance(value, (tuple, list)) and len(value) == len(elements) and MANY not in value:
+        for each in elements:
+            if each.__class__ is ast.Starred:
+                break
+        else:
+            for each, item in zip(elements, value, strict=True):
+                store(machine, each, item, scope)
+            return
     if isinstance(value, Choice) and all(isinstance(o, tuple) and len(o) == len(elements) for o in value.options):
         from sublight.audit.source.values import one_of
 

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 from sublight.audit.source import builtin, containers, operators, reflection
+from sublight.audit.source.asked import exact
 from sublight.audit.source.machine import Machine
 from sublight.audit.source.values import (
     Bound,
@@ -29,8 +30,11 @@ _SILENT = ("builtins.", "typing.", "functools.", "dataclasses.", "super.", "enum
 
 def answer(known: Value, arguments: list[Value], keywords: dict[str, Value]) -> Value:
     """What a described function answers: a Python function is asked, anything else is the answer."""
-    ours = isinstance(known, (Function, Bound, Class, Partial, External, Unknown, Instance, Member, Choice))
-    return known(arguments, keywords) if callable(known) and not ours else known
+    if isinstance(known, (Function, Bound, Class, Partial, External, Unknown, Instance, Member, Choice)):
+        return known
+    if not callable(known):
+        return known
+    return known([exact(each) for each in arguments], {name: exact(value) for name, value in keywords.items()})
 
 
 def external(

@@ -8,6 +8,7 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
+from sublight.audit.source.asked import Asked
 from sublight.audit.source.tree import Module
 
 Value = Any  # one of the classes below, or a constant or container of Python's
@@ -73,7 +74,7 @@ class External:
 class Scope:
     """Names of a running function, class body or module, and what stands around it."""
 
-    __slots__ = ("function", "globals_", "module", "names", "outer", "owner", "yields")
+    __slots__ = ("function", "globals_", "module", "names", "nonlocals", "outer", "owner", "yields")
 
     def __init__(self, module: "Namespace", outer: "Scope | None", owner: "Class | None" = None) -> None:
         self.module = module
@@ -82,6 +83,7 @@ class Scope:
         self.owner = owner
         self.function: Function | None = None
         self.globals_: frozenset[str] = frozenset()
+        self.nonlocals: frozenset[str] = frozenset()
         self.yields: list[Value] | None = None
 
 
@@ -97,10 +99,8 @@ class Namespace:
         self.scope = Scope(self, None)
         self.scope.names = self.names
         self.loads = False
-
-    @property
-    def name(self) -> str:
-        return self.module.name
+        self.name = module.name
+        self.index: dict[str, list[int]] | None = None  # name -> the top-level statements that bind or edit it
 
     def __repr__(self) -> str:
         return f"Namespace({self.name!r})"
@@ -191,6 +191,7 @@ class Class:
         "_outside",
         "bases",
         "declared",
+        "dotted",
         "is_enum",
         "members",
         "module",
@@ -204,6 +205,7 @@ class Class:
         self.module = module
         self.node = node
         self.qualified = qualified
+        self.dotted = f"{module.name}.{qualified}"
         self.bases = bases
         self.names: dict[str, Value] = {}
         self.members: dict[str, Member] = {}
@@ -212,10 +214,6 @@ class Class:
         self.is_enum = False
         self.declared: list[tuple[str, Value]] | None = None  # fields of a class made at run time, with defaults
         self.record = False  # its constructor is made from annotated fields
-
-    @property
-    def dotted(self) -> str:
-        return f"{self.module.name}.{self.qualified}"
 
     @property
     def where(self) -> str:
@@ -314,7 +312,7 @@ def identical(a: Value, b: Value) -> bool:
     if a is b:
         return True
     if type(a) is not type(b):
-        return False
+        return isinstance(a, str) and isinstance(b, str) and (type(a) is Asked or type(b) is Asked) and bool(a == b)
     if isinstance(a, (bool, int, float, str, bytes, External)):
         return bool(a == b)
     if isinstance(a, tuple):
@@ -336,11 +334,17 @@ def one_of(values: Iterable[Value]) -> Value:
     values = list(values)
     if len(values) == 1:
         return values[0]
+    unknown = False
     for value in values:
-        for option in options(value):
-            if isinstance(option, Unknown) and any(isinstance(kept, Unknown) for kept in found):
-                continue
-            if not any(identical(option, kept) for kept in found):
+        for option in value.options if value.__class__ is Choice else (value,):
+            if isinstance(option, Unknown):
+                if unknown:
+                    continue
+                unknown = True
+            for kept in found:
+                if kept is option or identical(option, kept):
+                    break
+            else:
                 found.append(option)
     if len(found) == 1:
         return found[0]

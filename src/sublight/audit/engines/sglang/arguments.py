@@ -9,7 +9,8 @@ import msgspec
 from sublight.audit.engines.base import Route
 from sublight.audit.engines.sglang import checkpoint
 from sublight.audit.engines.sglang.facts import PATH, facts
-from sublight.audit.source.evaluate import Checkpoint, Evaluator, Outcome
+from sublight.audit.source.alike import Alike
+from sublight.audit.source.evaluate import Evaluator, Outcome
 from sublight.audit.source.events import Event
 from sublight.audit.source.mentions import named_in
 from sublight.audit.source.tree import Sources
@@ -28,6 +29,7 @@ _MODEL_CONFIG = "sglang.srt.configs.model_config.ModelConfig"
 # Attributes of it -> the method or property that they come from.
 _ASKED = {"has_attention_sinks": "_detect_attention_sinks", "has_asymmetric_kv": "has_asymmetric_kv"}
 _WIDTHS = ("head_dim", "v_head_dim", "swa_head_dim", "swa_v_head_dim")
+_LAYOUT = frozenset(("moe_a2a_backend",))  # options that say how a launch is laid out; the others name a backend
 _SETTLE = ("resolve_once", "resolve")  # methods that settle the arguments, where the constructor does not
 
 
@@ -73,12 +75,14 @@ class Launch:
             self.model.attributes["attention_arch"] = attention
         self.model.attributes |= heads_of(self.walk, self.model)
         self.cls = self.walk.name(SERVER_ARGS)
-        self.start: Checkpoint | None = None
+        self.calls = dict(self.walk.facts.calls)
+        self.named = options.difference(_LAYOUT)
+        self.start: Alike | None = None
         self.ends: dict[tuple[str, str], str] = {}  # (name, all-to-all) -> where it led
         self.advised: dict[str, Route] = {}  # name that the engine advises -> where it leads
         if isinstance(self.cls, Class):
             written = {name: found.written.copy() for name, found in self.walk.spaces.items() if found}
-            self._settle({})
+            self._resolved(self._made({}).value)
             for name, found in self.walk.spaces.items():  # what that trial left behind is not part of the start
                 if found is not None:
                     found.written.clear()
@@ -86,16 +90,31 @@ class Launch:
             self.walk.environment = dict(self.walk.facts.environment)
             for name in _LOADED_AT_START:
                 self.walk.name(name)
-            self.start = self.walk.checkpoint()
+            self.start = Alike(self.walk, self.walk.checkpoint())
 
     def settle(self, options: Mapping[str, Any]) -> Settled:
         """Settles the arguments of a launch with these options. The walk then stands where the engine would."""
         if self.start is None:
             return Settled({}, (), f"{SERVER_ARGS} is not in the sources, or not a class")
-        self.walk.back(self.start)
-        return self._settle(options)
+        calls = self.walk.facts.calls
+        assert isinstance(calls, dict)
+        calls.clear()
+        calls.update(self.calls)  # what an earlier launch published is not there yet
+        names = {option: value for option, value in options.items() if option in self.named}
+        rest = tuple((option, value) for option, value in options.items() if option not in self.named)
+        if len(set(names.values())) > 1:
+            raise ValueError(f"a launch asks for one backend, not for {sorted(set(names.values()))}")
+        name = next(iter(names.values()), "")
 
-    def _settle(self, options: Mapping[str, Any]) -> Settled:
+        def make(asked: str, _done: tuple[Outcome, ...]) -> Outcome:
+            return self._made(dict.fromkeys(names, asked) | dict(rest))
+
+        def work(_asked: str, done: tuple[Outcome, ...]) -> Outcome | None:
+            return self._resolved(done[0].value)
+
+        return _settled(self.start.outcomes(name, (tuple(names), rest), (make, work)))
+
+    def _made(self, options: Mapping[str, Any]) -> Outcome:
         assert isinstance(self.cls, Class)
         fields = {name for name, _ in self.walk.fields(self.cls)}
         layout = self.target.layout
@@ -111,22 +130,21 @@ class Launch:
             "device": "cuda",
             "random_seed": 0,
         } | dict(options)
-        made = self.walk.run(self.cls, [], {name: value for name, value in asked.items() if name in fields})
-        outcomes = [made]
-        if isinstance(made.value, Instance) and made.value.cls is not None:
-            outcomes += self._settled(made.value)
-        reason = next((outcome.gave_up for outcome in outcomes if outcome.gave_up), "")
-        values = _values(made.value) if not reason else {}
-        return Settled(values, tuple(outcomes), reason)
+        return self.walk.run(self.cls, [], {name: value for name, value in asked.items() if name in fields})
 
-    def _settled(self, made: Instance) -> list[Outcome]:
+    def _resolved(self, made: Value) -> Outcome | None:
+        """What settling the arguments comes to where the constructor leaves it to a method of their own."""
+        line = made.cls.line() if isinstance(made, Instance) and made.cls is not None else []
         for name in _SETTLE:
-            if isinstance(self._method(made, name), Function):
-                return [self.walk.call_method(made, name)]
-        return []
+            method = next((at.names[name] for at in line if name in at.names), None)
+            if isinstance(method, Function):
+                return self.walk.call_method(made, name)
+        return None
 
-    def _method(self, made: Instance, name: str) -> Value:
-        return next((at.names[name] for at in made.cls.line() if name in at.names), None) if made.cls else None
+
+def _settled(outcomes: tuple[Outcome, ...]) -> Settled:
+    reason = next((outcome.gave_up for outcome in outcomes if outcome.gave_up), "")
+    return Settled({} if reason else _values(outcomes[0].value), outcomes, reason)
 
 
 def _groups(dp: int, fields: set[str]) -> dict[str, Any]:
