@@ -214,7 +214,7 @@ def _cards(walk: Walk, cls: Class, ranks: int, target: Target) -> tuple[Gate, ..
     answers = by_card(walk, target.compute_capability, lambda: _Made(walk, cls, ranks, True).works)
     if all(answers.values()) or not any(answers.values()):
         return ()
-    return (gate(answers, target.compute_capability, f"{cls.qualified} stays enabled", cls.where),)
+    return (gate(answers, target.compute_capability, f"{cls.qualified} disables itself on other cards", cls.where),)
 
 
 def auto(sources: Sources, target: Target, assumed: Assumed) -> Route:
