@@ -461,6 +461,7 @@ def test_communicators_of_a_version(new: Sources, old: Sources) -> None:
         ("h200", (9, 0), "CustomAllreduce", Answer.PASS, "8 cards that NVLink joins, as it usually does this card"),
         ("h100-nvl", (9, 0), "CustomAllreduce", Answer.NOT_KNOWN, "nothing is against it where NVLink joins them all"),
         ("rtx-pro-6000-server", (12, 0), "FlashInferPcieIpcAllReduce", Answer.PASS, "8 cards without NVLink"),
+        ("h200", (9, 0), "FlashInferAllReduce", Answer.PASS, "8 cards that NVLink joins"),
         ("h200", (9, 0), "AiterCustomAllreduce", Answer.FAIL, "rocm_aiter_ops.is_custom_all_reduce_enabled()"),
     ],
 )

@@ -18,7 +18,7 @@ from sublight.audit.source.machine import Raising
 from sublight.audit.source.operators import truth
 from sublight.audit.source.outline import absolute
 from sublight.audit.source.tree import Module, Sources
-from sublight.audit.source.values import Class, Instance, Namespace, Unknown, options
+from sublight.audit.source.values import Class, External, Instance, Namespace, Value, options
 from sublight.audit.target import Target
 from sublight.errors import SublightError
 from sublight.facts.gpu import get_gpu
@@ -26,6 +26,7 @@ from sublight.facts.gpu import get_gpu
 FOLDER = "vllm.distributed.device_communicators"
 MODULE = f"{FOLDER}.cuda_communicator"
 COMMUNICATOR = "CudaCommunicator"
+_GROUPS = "torch.distributed"
 CUSTOM_FLAG = "--disable-custom-all-reduce"
 
 
@@ -116,6 +117,14 @@ def _never(walk: Walk, module: Module, maker: ast.FunctionDef, name: str) -> Pro
     return None
 
 
+def _group() -> Value:
+    """A group of ranks, of which nothing is known but what it is."""
+    name = "ProcessGroup"
+    node = ast.ClassDef(name, [], [], [], [], lineno=1, col_offset=0)
+    cls = Class(Namespace(Module(_GROUPS, _GROUPS, b"")), node, name, [External(f"{_GROUPS}.{name}")])
+    return Instance(cls, {}, open_=True)
+
+
 class _Made:
     """One communicator, made for one target."""
 
@@ -128,7 +137,7 @@ class _Made:
             "_can_p2p": True,  # taken to work: whether it does is a question to the machine
         }
         walk.evaluator.kept.clear()
-        self.outcome: Outcome = walk.evaluator.run(cls, [Unknown("a group", solid=True)], {"device": 0})
+        self.outcome: Outcome = walk.evaluator.run(cls, [_group()], {"device": 0})
         made = self.outcome.value
         self.works: bool | None = None
         if isinstance(made, Instance):
