@@ -55,8 +55,8 @@ class DecodeWorkspace:
         device: a CUDA device.
         shared_limit: bytes of shared memory a block may use, where less than the GPU's own limit is wanted.
         piece, team: as in the plan, where its default is not wanted.
-        early_start: a launch may be set up while the kernel before it ends; it reads nothing before that end but
-            weights of shared experts and the router's correction, which have to be there when it is launched.
+        early_start: a launch may be set up while the kernel before it ends; it reads nothing before that end but the
+            router's correction, which has to be there when it is launched.
         shared: experts of width `inter` that every token goes to.
         router: what the kernel chooses experts by; None where they are given.
 

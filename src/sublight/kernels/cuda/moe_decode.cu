@@ -51,9 +51,6 @@ constexpr u32 NOT_YET = 0xFFFFFFFFu;                        // two bf16 NaNs tha
 #ifndef NAP  // nanoseconds; so that it may be measured
 #define NAP 100
 #endif
-#ifndef PREFETCH
-#define PREFETCH 1
-#endif
 constexpr float DECODE_SCALE = 16384.f;                     // decoded weights are value * 2^-14
 
 static_assert(HIDDEN % 64 == 0 && INTER % 64 == 0, "widths are multiples of 64");
@@ -142,9 +139,6 @@ DEV u32 load_half(const u16* p) {
   u16 v;
   asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(p));
   return v;
-}
-DEV void prefetch(const u8* p, u32 bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
 }
 DEV float load_factor(const float* p) { return __uint_as_float(load_input(p)); }
 // The compiler keeps what all lanes agree on in uniform registers, which is where bulk copies take operands from.
@@ -454,14 +448,6 @@ moe_decode(const u16* x, const void* ids, const float* weights,
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
-#if SHARED && PREFETCH
-  {  // nobody has to choose these, so they are on their way into L2 before anything is known; a share for every CTA
-    constexpr u32 UNIT = 2 * BLOCK;
-    const u8 *const shared13 = w13 + (u64)experts * EXPERT13, *const shared2 = w2 + (u64)experts * EXPERT2;
-    for (u32 i = tid * GRID + cta; i < SHARED * (EXPERT13 / UNIT); i += GRID * WARPS * 32) prefetch(shared13 + i * UNIT, UNIT);
-    for (u32 i = tid * GRID + cta; i < SHARED * (EXPERT2 / UNIT); i += GRID * WARPS * 32) prefetch(shared2 + i * UNIT, UNIT);
-  }
-#endif
 #if ROUTER
   float bias[PER], logit[PER];
 #pragma unroll
