@@ -10,6 +10,7 @@ from sublight.kernels.cuda.build import TARGETS, Nvcc, compile_kernel
 from sublight.kernels.cuda.grouped_plan import plan_grouped
 
 GLM5 = (6144, 256, 256, 8)
+QWEN3 = (2048, 768, 128, 8)
 
 
 def nvcc() -> Nvcc:
@@ -20,10 +21,12 @@ def nvcc() -> Nvcc:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("tokens", [64, 1024])
-def test_the_kernels_compile_for_every_target(tmp_path: Path, target: str, tokens: int) -> None:
+@pytest.mark.parametrize(("layer", "tokens"), [(GLM5, 64), (QWEN3, 1024)], ids=["64", "1024"])
+def test_the_kernels_compile_for_every_target(
+    tmp_path: Path, target: str, layer: tuple[int, int, int, int], tokens: int
+) -> None:
     limit = 101_376 if target == "sm_120a" else 232_448
-    plan = plan_grouped(*GLM5, tokens, limit, hopper=target == "sm_90a")
+    plan = plan_grouped(*layer, tokens, limit, hopper=target == "sm_90a")
     assert plan.wgmma == (target == "sm_90a" and tokens == 1024)
     cubin = compile_kernel("moe_grouped.cu", plan.defines(), target, nvcc(), tmp_path)
     assert cubin.startswith(b"\x7fELF")

@@ -59,7 +59,7 @@ class Layer:
 
 @pytest.fixture(scope="module")
 def layer() -> Iterator[Layer]:
-    yield Layer(64, 256, 1024, 8, 4096)
+    yield Layer(64, 512, 1024, 8, 4096)  # warpgroup products from 128 tokens on
 
 
 @pytest.mark.parametrize("tokens", [1, 16, 17, 31, 32, 33, 64, 65, 128, 200, 256, 512, 777, 1024, 1025, 4096])

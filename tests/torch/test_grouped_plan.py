@@ -5,8 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublight.errors import KernelError
+from sublight.facts.gpu import get_gpu
+from sublight.facts.model import read_model
+from sublight.facts.workload import Layout
 from sublight.kernels.cuda.grouped_plan import BUCKETS, bucket, plan_grouped
 from sublight.kernels.grouped import most_for_decode
+from sublight.kernels.heuristics import choose
+from sublight.kernels.problem import MoeProblem
 
 SM90_BYTES, SM120_BYTES = 232_448, 101_376
 
@@ -74,3 +79,30 @@ def test_too_little_shared_memory_is_refused() -> None:
 @pytest.mark.parametrize(("top_k", "most"), [(8, 16), (17, 8), (40, 4), (300, 0)])
 def test_the_decode_kernel_has_the_calls_that_it_takes(top_k: int, most: int) -> None:
     assert most_for_decode(6144, 256, top_k, 132, SM90_BYTES) == most
+
+
+@pytest.mark.parametrize(
+    ("layer", "tokens", "wgmma", "tiles", "up_units"),
+    [
+        ((6144, 256, 256, 8), 64, False, 1, 4),
+        ((6144, 256, 256, 8), 128, False, 2, 8),
+        ((6144, 256, 256, 8), 1024, False, 6, 8),
+        ((2048, 768, 128, 8), 128, False, 2, 8),
+        ((2048, 768, 128, 8), 256, True, 4, 16),
+        ((7168, 2048, 256, 8), 1024, True, 5, 16),
+    ],
+)
+def test_the_plans_that_were_measured_best(
+    layer: tuple[int, int, int, int], tokens: int, wgmma: bool, tiles: int, up_units: int
+) -> None:
+    plan = plan_grouped(*layer, tokens, SM90_BYTES)
+    assert (plan.wgmma, plan.tiles, plan.up.units) == (wgmma, tiles, up_units)
+
+
+def test_the_grouped_kernel_is_chosen_above_the_decode_kernel() -> None:
+    glm = read_model("glm-5-nvfp4")
+    for tokens, name in ((16, "decode"), (17, "grouped"), (100_000, "grouped")):
+        choice = choose(MoeProblem.of(glm, Layout(tp=8), tokens), get_gpu("h200"))
+        assert choice.kernel.name == name
+    assert choice.configuration["MAX_M"] == 1024
+    assert choose(MoeProblem.of(glm, Layout(tp=8), 4), get_gpu("h200")).refused.get("grouped", "") == ""

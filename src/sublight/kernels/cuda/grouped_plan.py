@@ -16,7 +16,8 @@ MAX_EXPERTS = 1024
 BUCKETS = (32, 64, 128, 256, 512, 1024)
 _MAX_PAIRS = 12_288  # of a launch: their numbers take 24 KB of each CTA
 _PART_BYTES = 8 * 36 * 4  # a warp's partial sums of gate and up: eight tokens by 32 rows, with a gap
-_WGMMA_MEAN = 8.0  # tokens an expert from which warpgroup products are faster
+_WGMMA_MEAN = 16.0  # tokens an expert from which warpgroup products are faster, measured; but for
+_WGMMA_WIDTH = 512  # narrower experts they were not
 _MAX_DEPTH = 12
 _MAX_BYTES = 2**31  # offsets of rows are 32-bit, and so is an expert's size
 
@@ -160,9 +161,9 @@ def plan_grouped(
     _check(hidden, inter, experts, top_k, tokens)
     size = bucket(tokens, top_k)
     mean = size * top_k / (experts * expert_ranks)
-    wgmma = hopper and mean >= _WGMMA_MEAN
+    wgmma = hopper and mean >= _WGMMA_MEAN and inter >= _WGMMA_WIDTH
     for tiles in range(_tiles(mean, wgmma), 0, -1):
-        for up in _up(inter, tiles):
+        for up in _up(inter, tiles, wgmma):
             for down in _down(inter, wgmma):
                 plan = GroupedPlan(hidden, inter, experts, top_k, size, tiles, up, down, wgmma)
                 deep = fitted(plan, shared_limit)
@@ -177,9 +178,9 @@ def _tiles(mean: float, wgmma: bool) -> int:
     return min(5 if wgmma else 6, max(1, ceil((mean + 2.5 * sqrt(mean)) / 8)))
 
 
-def _up(inter: int, tiles: int) -> Iterator[Phase]:
+def _up(inter: int, tiles: int, wgmma: bool) -> Iterator[Phase]:
     """Many tokens: more rows for each row of activations that is fetched. Few: small items, which balance."""
-    if tiles > 3 and inter // 16 % 16 == 0:
+    if wgmma and inter // 16 % 16 == 0:
         yield Phase(16, 1, 2)
     if tiles > 1 and inter // 16 % 8 == 0:
         yield Phase(8, 2, 2)
