@@ -93,6 +93,18 @@ def test_formats_and_activations(form: BlockFormat | None, activation: str) -> N
         check(layer, experts, inputs(tokens, count, hidden, 3), NVFP4.kernel_error)
 
 
+def test_block_scales_that_leave_no_room_for_decoding_in_pairs() -> None:
+    torch.manual_seed(4)
+    w13 = torch.randn(8, 384, 320, device="cuda") / 320**0.5
+    w2 = torch.randn(8, 320, 192, device="cuda") / 192**0.5
+    down = MXFP4.quantise(w2 * 2**16)
+    assert int(down.scales.max()) - 127 > 8  # times 2**119 it would be infinite
+    experts = Experts(MXFP4.quantise(w13), down)
+    layer = FusedMoe(experts, tokens=40, top_k=3, backend="fused-triton")
+    for tokens in (1, 40):
+        check(layer, experts, inputs(tokens, 8, 320, 3), NVFP4.kernel_error)
+
+
 def with_scales(experts: Experts, count: int) -> Experts:
     first = torch.linspace(400, 700, count, device="cuda")
     return replace(experts, input_scales=InputScales(first, first / 2))

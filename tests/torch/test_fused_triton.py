@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -13,18 +14,22 @@ from sublight.facts.workload import Layout
 from sublight.kernels.catalogue import COMPILED, Limits, kernel_named
 from sublight.kernels.fused_portable import configure_native, configure_portable
 from sublight.kernels.heuristics import choose
+from sublight.kernels.numerics.formats import MXFP4
 from sublight.kernels.problem import MoeProblem
+from sublight.kernels.reference import Experts
 from tests.torch.crosscompile import script
+from tests.torch.layers import experts_of
 
 
 def glm(tokens: int, activations: Any = "bf16") -> MoeProblem:
     return MoeProblem.of(read_model("glm-5-nvfp4"), Layout(tp=8), tokens, activations)
 
 
-@pytest.mark.parametrize("card", ["a100-80gb-sxm", "l40s", "b200", "b300", "rtx-pro-6000-server", "gb10"])
-def test_every_card_has_a_kernel_and_none_claims_to_have_been_run(card: str) -> None:
+@pytest.mark.parametrize("card", ["a100-80gb-sxm", "l40s", "b300", "gb10", "b200", "rtx-pro-6000-server"])
+def test_every_card_has_a_portable_kernel_and_none_claims_to_have_been_run(card: str) -> None:
     for tokens in (1, 17, 4096):
-        choice = choose(glm(tokens), get_gpu(card))
+        wide = msgspec.structs.replace(glm(tokens), activation="swiglu-oai")  # which the CUDA kernels do not
+        choice = choose(wide, get_gpu(card))
         assert (choice.kernel.name, choice.status) == ("fused-triton", COMPILED)
 
 
@@ -188,6 +193,50 @@ def test_eight_codes_are_decoded_to_what_they_mean(dtype: torch.dtype) -> None:
             values = torch.stack((got & 0xFFFF, got >> 16), dim=1).flatten().to(torch.uint16).view(dtype)
             wanted = from_e2m1(torch.tensor(codes, dtype=torch.uint8)) * scale
             assert torch.equal(values.double() * unit, wanted.double()), (scale, codes)
+
+
+@pytest.mark.parametrize(
+    ("activations", "exponent", "way"),
+    [
+        ("bf16", 8, "packed"),
+        ("bf16", 9, "plain"),
+        ("bf16", 127, "plain"),
+        ("fp16", 9, "packed"),
+        ("fp16", 10, "plain"),
+    ],
+)
+def test_block_scales_that_pairs_cannot_hold_are_decoded_one_by_one(activations: Any, exponent: int, way: str) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from sublight.kernels.fused_triton_layer import _way
+
+    sizes: dict[str, Any] = {"tokens": 1, "hidden_size": 64, "intermediate_size": 64, "num_experts": 2, "top_k": 1}
+    problem = MoeProblem(**sizes, weight_format="mxfp4", global_scale="none", activation_format=activations)
+    w13, w2 = experts_of(MXFP4, 2, 64, 64)
+    w13.scales[0, 0, 0] = 255  # NaN says nothing of the others
+    for matrix in (w13, w2):
+        before = matrix.scales[1, 3, 1].item()
+        matrix.scales[1, 3, 1] = 127 + exponent
+        assert _way(problem, Experts(w13, w2), torch.device("cuda"), 90) == way
+        matrix.scales[1, 3, 1] = before
+    assert _way(problem, Experts(w13, w2), torch.device("cuda"), 90) == "packed"
+    # Why: what is multiplied by in pairs is infinite for the one, and is not for the other.
+    dtype, lift = (torch.float16, 2.0**6) if activations == "fp16" else (torch.bfloat16, 2.0**119)
+    moved = torch.tensor([2.0**exponent], dtype=torch.float64) * lift
+    assert moved.to(dtype).isinf().item() == (way == "plain")
+
+
+def test_weights_that_fp16_cannot_hold_are_refused_by_name() -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from sublight.kernels.fused_triton_layer import _way
+
+    sizes: dict[str, Any] = {"tokens": 1, "hidden_size": 64, "intermediate_size": 64, "num_experts": 2, "top_k": 1}
+    problem = MoeProblem(**sizes, weight_format="mxfp4", global_scale="none", activation_format="fp16")
+    w13, w2 = experts_of(MXFP4, 2, 64, 64)
+    w2.scales[1, 3, 1] = 127 + 13
+    assert _way(problem, Experts(w13, w2), torch.device("cuda"), 90) == "plain"  # 6 * 2**13 is below 65504
+    w2.scales[1, 3, 1] = 127 + 14
+    with pytest.raises(KernelError, match=r"block scales of w2: the largest is 2\*\*14, and fp16 ends before"):
+        _way(problem, Experts(w13, w2), torch.device("cuda"), 90)
 
 
 CASES = {

@@ -205,8 +205,9 @@ def test_the_decode_kernel_is_chosen_where_it_was_run() -> None:
     assert choice.configuration["GRID"] == 132 and choice.configuration["MAX_M"] == 4
     for tokens, card, why in (
         (17, H200, "tokens 17 is outside 1 to 16"),
-        (4, SERVER, "is built for sm_90"),
-        (4, get_gpu("b200"), "is built for sm_90"),
+        (4, GB10, "is built for sm_100, sm_120, sm_90"),
+        (4, get_gpu("b300"), "is built for sm_100, sm_120, sm_90"),
+        (4, get_gpu("a100-80gb-sxm"), "is built for sm_100, sm_120, sm_90"),
     ):
         assert choose(layer(tokens), card).refused["decode"] == why
     why = choose(layer(16, top_k=17), H200).refused["decode"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from sublight.errors import KernelError
-from sublight.kernels.catalogue import Kernel, Limits
+from sublight.kernels.catalogue import COMPILED, Kernel, Limits
 from sublight.kernels.cuda.plan import MAX_TOKENS, bucket, plan_decode
 from sublight.kernels.problem import Problem
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DECODE = Kernel(
     name="decode",
     op="fused_moe",
-    statuses={"sm_90": "run on NVIDIA H200"},
+    statuses={"sm_90": "run on NVIDIA H200", "sm_100": COMPILED, "sm_120": COMPILED},
     traits={
         "weight_format": ("nvfp4",),
         "activation_format": ("bf16",),

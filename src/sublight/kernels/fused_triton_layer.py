@@ -16,6 +16,7 @@ from torch import Tensor
 from sublight.errors import KernelError
 from sublight.kernels import fused_triton as kernels
 from sublight.kernels.fused_portable import plan
+from sublight.kernels.numerics.minifloat import E8M0_NAN
 from sublight.kernels.numerics.quantised import Quantised
 from sublight.kernels.problem import MoeProblem
 from sublight.kernels.reference import Experts
@@ -24,6 +25,10 @@ Layer = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 
 ROWS_BYTES = 256 << 20
 _UNPACKING = (100, 103, 120, 121)  # GPUs with an instruction from E2M1 to bf16
+# Exponents of MXFP4's block scales. Decoding in pairs moves a scale up by 2**119 in bf16, by 2**6 in fp16; in fp16 not
+# even a weight of 4 fits above the last.
+_PAIRED = {"bf16": 8, "fp16": 9}
+_LARGEST = {"bf16": 127, "fp16": 13}
 _BLOCKS = 64
 _SUM_BLOCK = 1024
 
@@ -73,7 +78,7 @@ class _Layer:
             found = "gate and up have global scales of their own, and interleaved rows have no halves"
             raise KernelError("the portable kernel", found, "rows in the order 'gate-up'")
         self.problem, self.device, self.native = problem, device, native
-        self.way = "fp4" if native else _way(problem, device, configuration["target"])
+        self.way = "fp4" if native else _way(problem, experts, device, configuration["target"])
         self.up = _operand("w13", experts.w13, experts.bias13, device, self.way)
         self.down = _operand("w2", experts.w2, experts.bias2, device, self.way)
         self.order, self.first = experts.order, experts.first
@@ -307,12 +312,35 @@ def _scale_type(tensor: Tensor, way: str) -> Tensor:
     return tensor.view(torch.float8_e4m3fn if way in ("fp4", "unpack") else torch.uint8)
 
 
-def _way(problem: MoeProblem, device: torch.device, target: int) -> str:
-    """How four-bit weights are decoded; `fused_triton_operands` says what each is."""
+def _way(problem: MoeProblem, experts: Experts, device: torch.device, target: int) -> str:
+    """How four-bit weights are decoded; `fused_triton_operands` says what each is.
+
+    In pairs, a block scale is moved up by as much as its type allows for scales of NVFP4, at most 448. Those of MXFP4
+    are any power of two: where one of them would become infinity, weights are decoded one by one.
+
+    Raises:
+        KernelError: a block scale under which weights have no value in fp16.
+    """
     if device.type == "cpu":
         return "plain"
     four, bf16 = problem.weight_format in ("nvfp4", "mxfp4"), problem.activation_format == "bf16"
-    return "unpack" if four and bf16 and target in _UNPACKING and kernels.UNPACKS else "packed"
+    if four and bf16 and target in _UNPACKING and kernels.UNPACKS:
+        return "unpack"
+    if problem.weight_format != "mxfp4":
+        return "packed"
+    kind, found = "fp16" if problem.activation_format == "fp16" else "bf16", []
+    for name, matrix in (("w13", experts.w13), ("w2", experts.w2)):
+        found.append(_largest_exponent(matrix))
+        if found[-1] > _LARGEST[kind]:
+            asked = f"the portable kernel: block scales of {name}"
+            raise KernelError(asked, f"the largest is 2**{found[-1]}, and {kind} ends before", "activations in bf16")
+    return "plain" if max(found) > _PAIRED[kind] else "packed"
+
+
+def _largest_exponent(matrix: Any) -> int:
+    """Of MXFP4's block scales, NaN left out."""
+    scales = matrix.scales.view(torch.uint8)
+    return -127 if scales.is_meta else int(scales.masked_fill(scales == E8M0_NAN, 0).max()) - 127
 
 
 def _type(name: str) -> Any:

@@ -22,6 +22,8 @@ from sublight.errors import KernelError
 
 TARGETS = {"sm_90a": "Hopper", "sm_100a": "Blackwell, data centre", "sm_120a": "Blackwell, workstation"}
 """What the sources compile for. Only sm_90a has been run."""
+CAPABILITIES = {(9, 0): "sm_90a", (10, 0): "sm_100a", (12, 0): "sm_120a"}
+"""Exact compute capability -> target. Others of a family (10.3, 12.1) load none of these."""
 _FOLDER = Path(__file__).parent
 _FLAGS = ("-std=c++17",)
 _TIMEOUT_S = 300
@@ -154,6 +156,15 @@ def compile_kernel(
         found = compiler.compile(path, options, target)
         _keep(kept, found)
     return found
+
+
+def target_of(what: str, capability: tuple[int, int]) -> str:
+    """The target that a GPU of this compute capability loads. Raises KernelError where there is none."""
+    if capability not in CAPABILITIES:
+        known = ", ".join(target.removesuffix("a") for target in CAPABILITIES.values())
+        found = f"this GPU is sm_{capability[0]}{capability[1]}, which it is not built for"
+        raise KernelError(what, found, f"a GPU that is exactly one of {known}")
+    return CAPABILITIES[capability]
 
 
 def _key(source: bytes, options: list[str], target: str, compiler: str) -> str:

@@ -10,16 +10,13 @@ from torch import Tensor
 
 from sublight.errors import KernelError
 from sublight.kernels.contract import require_tensor
-from sublight.kernels.cuda.build import compile_kernel
+from sublight.kernels.cuda.build import compile_kernel, target_of
 from sublight.kernels.cuda.driver import SHARED_LIMIT, Kernel, device_attribute
 from sublight.kernels.cuda.layout import DecodeWeights, w2_shape
 from sublight.kernels.cuda.plan import MAX_EXPERTS, MAX_TOKENS, WARPS, DecodePlan, RouterPlan, plan_decode
 from sublight.kernels.device import usable_device
 from sublight.kernels.dispatch import require_gpu
 from sublight.kernels.routing import Router
-
-_TARGETS = {(9, 0): "sm_90a"}
-"""Exact capabilities that this kernel has been run on."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,8 @@ class DecodeWorkspace:
         router: what the kernel chooses experts by; None where they are given.
 
     Raises:
-        KernelError: a device that torch cannot use, that is no GPU, or that the kernel has never been run on, or a
-            layer that it does not take.
+        KernelError: a device that torch cannot use, that is no GPU, or that the kernel is not built for, or a layer
+            that it does not take.
     """
 
     def __init__(
@@ -85,7 +82,7 @@ class DecodeWorkspace:
         self._wanted = (piece, team)
         self._early_start = early_start
         properties = torch.cuda.get_device_properties(self.device)
-        self.target = _target((properties.major, properties.minor))
+        self.target = target_of("the CUDA decode kernel", (properties.major, properties.minor))
         self.grid = properties.multi_processor_count
         limit = device_attribute(SHARED_LIMIT, self.device.index)
         self.shared_limit = min(limit, shared_limit or limit)
@@ -244,13 +241,6 @@ def _expect(
         raise KernelError(asked, f"it is on {tensor.device}", f"a tensor on {device}")
     if not tensor.is_contiguous() or (aligned and tensor.data_ptr() % 16):
         raise KernelError(asked, "it is not contiguous from a multiple of 16 bytes", f"{name}.contiguous()")
-
-
-def _target(capability: tuple[int, int]) -> str:
-    if capability not in _TARGETS:
-        found = f"this GPU is sm_{capability[0]}{capability[1]}, where it has never been run"
-        raise KernelError("the CUDA decode kernel", found, "a GPU of " + " or ".join(_TARGETS.values()))
-    return _TARGETS[capability]
 
 
 def _fits(size: int, top_k: Any, shared: int) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sublight.errors import KernelError
 from sublight.kernels.contract import require_tensor
-from sublight.kernels.cuda.build import compile_kernel
+from sublight.kernels.cuda.build import compile_kernel, target_of
 from sublight.kernels.cuda.driver import SHARED_LIMIT, Kernel, device_attribute
 from sublight.kernels.cuda.grouped_plan import GroupedPlan, bucket, plan_grouped
 from sublight.kernels.cuda.layout import DecodeWeights, w2_shape
@@ -18,8 +18,6 @@ from sublight.kernels.device import usable_device
 from sublight.kernels.dispatch import require_gpu
 
 _CALL = "grouped_moe"
-_TARGETS = {(9, 0): "sm_90a"}
-"""Exact capabilities that these kernels have been run on."""
 _THREADS = 256  # of the kernels that order x and write the output
 _VALUES = 8  # of either that a thread writes
 
@@ -47,8 +45,8 @@ class GroupedWorkspace:
         early_start: a launch may be set up while the kernel before it ends; it reads nothing of that before its end.
 
     Raises:
-        KernelError: a device that torch cannot use, that is no GPU, or that the kernels have never been run on, or a
-            layer that they do not take.
+        KernelError: a device that torch cannot use, that is no GPU, or that the kernels are not built for, or a layer
+            that they do not take.
     """
 
     def __init__(
@@ -70,7 +68,7 @@ class GroupedWorkspace:
         self._ranks = expert_ranks
         self._early_start = early_start
         properties = torch.cuda.get_device_properties(self.device)
-        self.target = _target((properties.major, properties.minor))
+        self.target = target_of("the CUDA grouped kernel", (properties.major, properties.minor))
         self.grid = properties.multi_processor_count
         limit = device_attribute(SHARED_LIMIT, self.device.index)
         self.shared_limit = min(limit, shared_limit or limit)
@@ -177,13 +175,6 @@ def _expect(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...
         raise KernelError(asked, f"it is on {tensor.device}", f"a tensor on {device}")
     if not tensor.is_contiguous() or tensor.data_ptr() % 16:
         raise KernelError(asked, "it is not contiguous from a multiple of 16 bytes", f"{name}.contiguous()")
-
-
-def _target(capability: tuple[int, int]) -> str:
-    if capability not in _TARGETS:
-        found = f"this GPU is sm_{capability[0]}{capability[1]}, where it has never been run"
-        raise KernelError("the CUDA grouped kernel", found, "a GPU of " + " or ".join(_TARGETS.values()))
-    return _TARGETS[capability]
 
 
 @cache
