@@ -118,8 +118,9 @@ def test_no_module_needs_torch() -> None:
     names = [
         ".".join(("sublight", *p.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
         for p in MODULES
-        if p.name != "__main__.py" and p.relative_to(SOURCE).parts[0] not in ("kernels", "bench")
-            and p != SOURCE / "trials" / "worker.py"
+        if p.name != "__main__.py"
+        and p.relative_to(SOURCE).parts[0] not in ("kernels", "bench")
+        and p != SOURCE / "trials" / "worker.py"
     ]
     assert not loaded_by("\n".join(f"import {name}" for name in names)) & HEAVY
 
