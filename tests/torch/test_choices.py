@@ -15,6 +15,7 @@ from sublight.kernels.catalogue import COMPILED, kernel_named
 from sublight.kernels.cuda.build import CAPABILITIES, TARGETS, Nvcc, compile_kernel, target_of
 from sublight.kernels.cuda.grouped_plan import plan_grouped
 from sublight.kernels.cuda.plan import plan_decode
+from sublight.kernels.grouped import few_tokens
 from sublight.kernels.heuristics import choose
 from sublight.kernels.problem import MoeProblem
 
@@ -79,6 +80,46 @@ def test_what_was_never_run_on_a_card_is_chosen_there_and_says_so() -> None:
             f"grouped (compiled, not run for {target}) before fused-triton (priority 0 against 5)"
         )
     assert choose(glm(8), get_gpu("h200")).status == choose(glm(64), get_gpu("h200")).status == "run on NVIDIA H200"
+
+
+LAYERS = {
+    # hidden, width, experts, top-k; tokens up to which decode was the faster one on an H200, of those measured
+    "qwen3-30b-a3b": (2048, 768, 128, 8, 8, 12),
+    "qwen3-next": (2048, 512, 512, 10, 8, 12),
+    "qwen3-235b": (4096, 1536, 128, 8, 8, 12),
+    "deepseek-v3": (7168, 2048, 256, 8, 8, 12),
+    "glm-5-tp8": (6144, 256, 256, 8, 16, 17),
+    "glm-5-ep8": (6144, 2048, 32, 1, 16, 17),
+    "qwen3-235b-tp4": (4096, 384, 128, 8, 16, 17),
+    "mixtral-tp4": (4096, 3584, 8, 2, 16, 17),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_between_nine_and_sixteen_tokens_the_faster_kernel_is_chosen(name: str) -> None:
+    hidden, width, experts, top_k, decode, grouped = LAYERS[name]
+    few = few_tokens(plan_grouped(hidden, width, experts, top_k, 16, 232_448), 132)
+    assert decode <= few < grouped
+    names = {}
+    sizes: dict[str, Any] = {"hidden_size": hidden, "intermediate_size": width, "num_experts": experts, "top_k": top_k}
+    for tokens in (1, 8, few, few + 1):
+        choice = choose(MoeProblem(tokens=tokens, **sizes), get_gpu("h200"))
+        names[tokens] = choice.kernel.name
+    assert names == {1: "decode", 8: "decode", few: "decode", few + 1: "grouped"}
+    if few < 16:
+        assert choice.reason.startswith("grouped (run on NVIDIA H200 for sm_90) before decode (priority 10 against 15)")
+
+
+def test_a_router_inside_keeps_the_decode_kernel() -> None:
+    sizes: dict[str, Any] = {"hidden_size": 2048, "intermediate_size": 768, "num_experts": 128, "top_k": 8}
+    problem = MoeProblem(tokens=16, **sizes, routing="softmax")
+    assert choose(problem, get_gpu("h200")).kernel.name == "decode"
+
+
+def test_experts_of_other_ranks_are_hit_elsewhere() -> None:
+    plan = plan_grouped(2048, 768, 128, 8, 16, 232_448)
+    assert few_tokens(plan, 132) < 12
+    assert few_tokens(plan, 132, 8) == 16  # an eighth of the pairs is here, on 15 experts
 
 
 def test_a_declared_target_is_one_that_sources_compile_for_and_a_workspace_takes() -> None:

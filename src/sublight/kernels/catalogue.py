@@ -54,6 +54,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         steps: dimension -> the number that has to divide it.
         ranges: dimension -> the least and the most, both included.
         priority: among several that fit and were run, the highest is taken.
+        prefer: "module:attribute" of a pure function (problem, `Limits`) -> the priority, where one number does not do:
+            where it depends on sizes which of two kernels is faster. "" where it does.
         loader: "module:attribute" of what runs it; imported when it is called for.
         configure: "module:attribute" of a pure function (problem, `Limits`) -> the numbers that the kernel is compiled
             with. It raises KernelError where nothing fits. "" where there is nothing to choose.
@@ -66,6 +68,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     steps: dict[str, int] = {}
     ranges: dict[str, tuple[int, int]] = {}
     priority: int = 0
+    prefer: str = ""
     loader: str
     configure: str = ""
 
@@ -90,6 +93,10 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
             if not least <= sizes[name] <= most:
                 return f"{name} {sizes[name]} is outside {least} to {most}"
         return ""
+
+    def priority_for(self, problem: Problem, limits: Limits) -> int:
+        """For a problem that it fits."""
+        return int(load(self.prefer)(problem, limits)) if self.prefer else self.priority
 
     def load(self) -> Callable[..., Any]:
         """What runs it."""

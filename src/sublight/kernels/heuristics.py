@@ -40,40 +40,41 @@ def choose_for(problem: Problem, limits: Limits, kernels: Iterable[Kernel] | Non
     """The same from what choosing needs of a card. `kernels` are the candidates; the catalogue's where left out."""
     target = limits.target
     refused: dict[str, str] = {}
-    fitting: list[tuple[Kernel, Mapping[str, int]]] = []
+    fitting: list[tuple[Kernel, Mapping[str, int], int]] = []
     for kernel in all_kernels() if kernels is None else kernels:
         why = kernel.refusal(problem, target)
         if not why:
             try:
-                fitting.append((kernel, kernel.configuration(problem, limits)))
+                configuration = kernel.configuration(problem, limits)
+                fitting.append((kernel, configuration, kernel.priority_for(problem, limits)))
             except KernelError as error:
                 why = f"{error.asked}: {error.found}"
         if why:
             refused[kernel.name] = why
     if not fitting:
         raise _none_fits(problem, target, refused)
-    # What was run beats what was only compiled; between equals the declared priority decides, then the name.
-    fitting.sort(key=lambda one: (not one[0].was_run(target), -one[0].priority, one[0].name))
-    kernel, configuration = fitting[0]
-    others = [other for other, _ in fitting[1:]]
+    # What was run beats what was only compiled; between equals the priority decides, then the name.
+    fitting.sort(key=lambda one: (not one[0].was_run(target), -one[2], one[0].name))
+    kernel, configuration, _ = fitting[0]
     return Choice(
         kernel=kernel,
         target=target,
         status=kernel.statuses[target],
         configuration=configuration,
-        reason=_reason(kernel, others, target),
+        reason=_reason([(kernel, priority) for kernel, _, priority in fitting], target),
         refused=refused,
     )
 
 
-def _reason(kernel: Kernel, others: list[Kernel], target: str) -> str:
+def _reason(fitting: list[tuple[Kernel, int]], target: str) -> str:
+    (kernel, priority), *others = fitting
     status = kernel.statuses[target]
     if not others:
         return f"{kernel.name} ({status} for {target}) is the only one that fits"
     parts = []
-    for other in others:
+    for other, below in others:
         compiled_only = kernel.was_run(target) and not other.was_run(target)
-        why = "only compiled" if compiled_only else f"priority {other.priority} against {kernel.priority}"
+        why = "only compiled" if compiled_only else f"priority {below} against {priority}"
         parts.append(f"{other.name} ({why})")
     return f"{kernel.name} ({status} for {target}) before {', '.join(parts)}"
 

@@ -159,6 +159,12 @@ DEV u32 pack_bf16(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
   return d;
 }
+// One lane, and the compiler knows that it is one: it would otherwise put a loop over lanes around each bulk copy.
+DEV bool elected() {
+  u32 yes;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(yes));
+  return yes;
+}
 DEV void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -521,7 +527,7 @@ moe_decode(const u16* x, const void* ids, const float* weights,
     if (next_tile < tiles && pieces > 0) {
       const int left = kbn - next_piece * PIECE;
       const u32 bytes = (left < PIECE ? left : PIECE) * (2 * BLOCK);
-      if (lane == 0) {
+      if (elected()) {
         bar_expect(bar, bytes);
         bulk_copy(dst, next_src, bytes, bar);
       }
@@ -546,8 +552,8 @@ moe_decode(const u16* x, const void* ids, const float* weights,
           const u8* src = w2 + (u64)(u32)uniform(s.expert[list][group]) * EXPERT2 + at * BLOCK;
           const int copies = TOGETHER == RUN ? 1 : rows;
           const u32 bytes = TOGETHER == RUN ? rows * RUN * BLOCK : BLOCK;
-          for (int c = 0; c < copies; c++)
-            if (lane == 0) bulk_copy(dst + i * CTA_ROWS * BLOCK + c * BLOCK, src + c * (RUN * BLOCK), bytes, bar);
+          if (elected())
+            for (int c = 0; c < copies; c++) bulk_copy(dst + i * CTA_ROWS * BLOCK + c * BLOCK, src + c * (RUN * BLOCK), bytes, bar);
           expected += rows * TOGETHER * BLOCK;
         }
       if (lane == 0 && expected) bar_expect(bar, expected);
