@@ -6,13 +6,15 @@ Calls are followed by name, into other modules of the package too.
 
 import ast
 import re
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import cache, lru_cache
 
-from sublight.audit.source.outline import outline, whole
+from sublight.audit.source.outline import block_text, outline, whole
 from sublight.audit.source.tree import Module, Sources
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _IMPORT = re.compile(r"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+_METHOD = re.compile(r"^([ \t]+)(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
 _NOISE = re.compile(r"#[^\n]*|[()\\]")
 
 
@@ -59,18 +61,75 @@ def named_in(module: Module, function: str, word: str) -> bool:
 
 @lru_cache(maxsize=512)
 def _functions(module: Module) -> dict[str, tuple[str, frozenset[str]]]:
-    """Bare name -> text and the words in it, of every function and method; those of one name together."""
+    """Bare name -> text and the words in it, of every function and method; those of one name together.
+
+    Texts are cut out by indentation: parsing each definition would take longer than all else that is asked of it. Where
+    indentation is no guide (a string of several lines that begins further to the left) the definition is parsed.
+    """
     found: dict[str, tuple[str, frozenset[str]]] = {}
-    todo: list[ast.stmt] = [node for at in range(len(outline(module).body)) if (node := whole(module, at)) is not None]
+    for name, text in _texts(module):
+        before = found.get(name, ("", frozenset()))
+        found[name] = (f"{before[0]}\n{text}" if before[0] else text, before[1] | frozenset(_WORD.findall(text)))
+    return found
+
+
+def _texts(module: Module) -> Iterator[tuple[str, str]]:
+    """Name and text of every function of the module level, and of those in its classes and conditions."""
+    body = outline(module).body
+    for at, node in enumerate(body):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            cut = _cut(module, node)
+            if cut is not None:
+                yield from cut
+                continue
+        whole_ = whole(module, at)
+        if whole_ is not None:
+            yield from _parsed(module, whole_)
+
+
+def _parsed(module: Module, node: ast.stmt) -> Iterator[tuple[str, str]]:
+    todo = [node]
     while todo:
         node = todo.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            text = "\n".join(module.lines[node.lineno - 1 : node.end_lineno])
-            before = found.get(node.name, ("", frozenset()))
-            found[node.name] = (before[0] + text, before[1] | frozenset(_WORD.findall(text)))
+            yield node.name, "\n".join(module.lines[node.lineno - 1 : node.end_lineno])
         elif isinstance(node, (ast.ClassDef, ast.If, ast.Try)):
             todo.extend(node.body)
+
+
+def _cut(module: Module, node: ast.stmt) -> list[tuple[str, str]] | None:
+    """The same of one block that the outline left out, by indentation; None where that is no guide."""
+    text = block_text(module, node)
+    if text is None:
+        return None
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return [(node.name, _trimmed(text))]
+    found, end = [], 0
+    for match in _METHOD.finditer(text):
+        if match.start() < end:
+            continue  # inside the one before
+        indent = match[1]
+        after = _end(indent).search(text, match.end())
+        end = after.start() if after else len(text)
+        method = text[match.start() : end]
+        if method.count('"""') % 2 or method.count("'''") % 2:
+            return None
+        found.append((match[2], _trimmed(method)))
     return found
+
+
+@cache
+def _end(indent: str) -> re.Pattern[str]:
+    """The first line that stands no deeper, and closes no bracket."""
+    return re.compile(rf"^(?!{indent}[ \t])[ \t]*[^\s)\]}}#]", re.MULTILINE)
+
+
+def _trimmed(text: str) -> str:
+    """Without blank lines and comments after the last statement: they belong to nobody."""
+    lines = text.rstrip().split("\n")
+    while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
+        lines.pop()
+    return "\n".join(lines)
 
 
 @lru_cache(maxsize=512)

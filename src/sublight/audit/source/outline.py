@@ -96,6 +96,14 @@ def whole(module: Module, at: int) -> ast.stmt | None:
     return known[at]
 
 
+def block_text(module: Module, node: ast.stmt) -> str | None:
+    """The text of a definition that the outline has without its inside, from its own line on; None for others."""
+    span = _spans.get(module, {}).get(node.lineno)
+    return (
+        module.text[slice(*span)] if span is not None and outline(module) is not module.__dict__.get("tree") else None
+    )
+
+
 def _alone(module: Module, node: ast.stmt, span: tuple[int, int]) -> ast.stmt | None:
     """One definition with its decorators, on the lines where it stands."""
     first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])

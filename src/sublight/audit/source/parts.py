@@ -6,15 +6,15 @@ from sublight.audit.source import operators
 from sublight.audit.source.asked import Asked, key_of
 from sublight.audit.source.values import MANY, MISSING, Choice, Class, Unknown, Value, one_of, options
 
+_PLAIN = {str, int, float, bool, bytes, type(None)}  # always in order in a set; engines make sets of hundreds of names
+
 
 def as_set(items: Any) -> Value:
     """A set of values; unknown when one cannot be in a set."""
-    found = set()
-    for item in items:
-        if not hashable(item):
-            return Unknown("a set of unknown elements", solid=True)
-        found.add(item)
-    return found
+    listed = list(items)
+    if {*map(type, listed)} <= _PLAIN or all(hashable(item) for item in listed):
+        return set(listed)
+    return Unknown("a set of unknown elements", solid=True)
 
 
 def hashable(value: Value) -> bool:
