@@ -9,8 +9,12 @@ from torch import Tensor
 
 from sublight.errors import KernelError
 from sublight.kernels.cuda.grouped import GroupedWorkspace, grouped_moe
+from sublight.kernels.cuda.grouped_plan import GroupedPlan, plan_grouped
 from sublight.kernels.cuda.layout import pack_experts
+from sublight.kernels.fused import problem_of
+from sublight.kernels.grouped import prepare
 from sublight.kernels.numerics.formats import NVFP4
+from sublight.kernels.reference import Experts
 from tests.torch.layers import experts_of, normal, routing
 
 EXPERTS = pack_experts(*experts_of(NVFP4, 4, 64, 64))
@@ -81,3 +85,38 @@ def test_what_does_not_fit_is_named_and_nothing_is_launched(change: dict[str, An
 def test_a_workspace_needs_a_gpu() -> None:
     with pytest.raises(KernelError, match="the grouped kernel: its tensors are on cpu, and kernels run on CUDA GPUs"):
         GroupedWorkspace(64, 64, 4, 2, 64, "cpu")
+
+
+@pytest.mark.parametrize(("multiprocessors", "few"), [(2, 8), (132, 16)])
+def test_a_layer_for_many_tokens_runs_the_faster_kernel_for_few(
+    monkeypatch: pytest.MonkeyPatch, multiprocessors: int, few: int
+) -> None:
+    ran: list[str] = []
+
+    class Prepared:
+        grid, shared_limit = multiprocessors, 232_448
+
+        def __init__(self, *arguments: Any) -> None:
+            self.compiled: list[int] = []
+
+        def plan(self, tokens: int) -> GroupedPlan:
+            return plan_grouped(64, 192, 4, 2, tokens, self.shared_limit)
+
+        def kernels(self, tokens: int) -> None:
+            self.compiled.append(tokens)
+
+        kernel = kernels
+
+    for module, workspace, call in (
+        ("decode", "DecodeWorkspace", "fused_moe"),
+        ("grouped", "GroupedWorkspace", "grouped_moe"),
+    ):
+        monkeypatch.setattr(f"sublight.kernels.cuda.{module}.{workspace}", Prepared)
+        monkeypatch.setattr(f"sublight.kernels.cuda.{module}.{call}", lambda *_, name=module: ran.append(name))
+    experts = Experts(*experts_of(NVFP4, 4, 64, 192))
+    problem = problem_of(experts, 64, 2)
+    run = prepare(problem, experts, torch.device("cpu"), {"MAX_M": 64})
+    for tokens in (1, 8, 9, 16, 17, 64):
+        run(normal(tokens, 64).bfloat16(), *routing(tokens, 4, 2), torch.empty(tokens, 64).bfloat16())
+    between = "decode" if few == 16 else "grouped"
+    assert ran == ["decode", "decode", between, between, "grouped", "grouped"]
