@@ -117,6 +117,10 @@ def with_global(matrix: Quantised, stored: torch.Tensor) -> Quantised:
             Experts(W13, W2, order="up_gate"),  # type: ignore[arg-type]
             "a layer of experts: order: 'up_gate' is not known. Try: one of gate-up, up-gate, interleaved",
         ),
+        (
+            Experts(W13, W2, first=99),  # no id could ever be one of theirs, and the sum would be zero
+            "a layer of experts: first: experts 99 to 102 of 4 over all ranks. Try: expert_ranks, or a first of at most 0",
+        ),
         (Experts(W13, W2, first=-1), "a layer of experts: first: it is -1. Try: the number of the rank's first expert"),
         (
             Experts(W13, with_global(W2, torch.tensor([[1.0], [0.0], [1.0], [float("inf")]]))),

@@ -171,6 +171,9 @@ def problem_of(
         shared_width=0 if shared is None else _shared_width(shared, experts),
         shared_format="nvfp4" if shared is None else _format(shared.w2),  # type: ignore[arg-type]
     )
+    if experts.first + count > count * expert_ranks:
+        found = f"experts {experts.first} to {experts.first + count - 1} of {count * expert_ranks} over all ranks"
+        raise KernelError(f"{_CALL}: first", found, f"expert_ranks, or a first of at most {count * (expert_ranks - 1)}")
     if _format(experts.w2) != problem.weight_format:
         found = f"w13 is {problem.weight_format} and w2 {_format(experts.w2)}"
         raise KernelError(_CALL, found, "one format for both")
