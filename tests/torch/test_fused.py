@@ -119,7 +119,8 @@ def with_global(matrix: Quantised, stored: torch.Tensor) -> Quantised:
         ),
         (
             Experts(W13, W2, first=99),  # no id could ever be one of theirs, and the sum would be zero
-            "a layer of experts: first: experts 99 to 102 of 4 over all ranks. Try: expert_ranks, or a first of at most 0",
+            "a layer of experts: first: experts 99 to 102 of 4 over all ranks. "
+            "Try: expert_ranks, or a first of at most 0",
         ),
         (Experts(W13, W2, first=-1), "a layer of experts: first: it is -1. Try: the number of the rank's first expert"),
         (
