@@ -42,7 +42,9 @@ def test_times_a_call_become_times_a_step(sublight: Sublight, tmp_path: Path) ->
     assert rows["attn.o"]["attainable_s"] is None
     page = sublight(*ASK, "--bench", "bench.json", "--width", "140").out
     assert "attainable ms" in page
-    assert "attainable: bench.json: cold L2, 200 calls" in " ".join(page.split())
+    caption = " ".join(page.split())
+    assert "attainable: bench.json: cold L2, 200 calls" in caption
+    assert "in the sum a row without a time counts with its floor" in caption
 
 
 def test_read_rates_of_the_card_stand_in(sublight: Sublight) -> None:

@@ -116,6 +116,13 @@ def test_a_record_of_a_gpu_joins(sublight: Sublight, tmp_path: Path) -> None:
     both = json.loads(sublight(*asked, "--bench", "small.json").out)["record"]
     assert {r["id"] for r in both["rows"] if r["attainable_s"] is not None} == {"attn.qkv", "head", "attn.o"}
     assert both["attainable_source"].endswith("small.json: by hand")
+    # A row that one record could not time is without a time only as long as no other has it.
+    (tmp_path / "hot.json").write_bytes(made_ops({"attn.qkv": (4e-6, 2), "attn.o": (1e-9, 2)}))
+    hot = ("gap", "./dense", "--gpus", "1xh200", "--trace", "trace.json", "--bench", "hot.json")
+    alone = json.loads(sublight(*hot, "--json").out)["record"]["attainable_source"]
+    assert alone.endswith("; without a time: attn.o (below its floor: read from a cache)")
+    timed = json.loads(sublight(*hot, "--bench", "small.json", "--json").out)["record"]["attainable_source"]
+    assert "without a time" not in timed
 
 
 def made_ops(times: dict[str, tuple[float, int]]) -> bytes:

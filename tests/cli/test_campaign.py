@@ -95,6 +95,9 @@ def test_folders_that_are_no_campaign(sublight: Sublight, tmp_path: Path) -> Non
         done = sublight(*arguments)
         assert (done.code, done.out) == (2, "")
         assert "no such folder" in done.err
+    (tmp_path / "one.json").write_text("{}")
+    done = sublight("report", "one.json")
+    assert done.code == 2 and "found: it is a file" in done.err and "`sublight show one.json`" in done.err
     (tmp_path / "empty").mkdir()
     done = sublight("report", "empty")
     assert done.code == 2 and "holds no record" in done.err

@@ -19,10 +19,11 @@ BENCH_TYPES: dict[str, type[Record]] = {r.schema: r for r in (KernelBench, OpsBe
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """Seconds a step by row, and where they come from, with every row that was left out."""
+    """Seconds a step by row, where they come from, and each row that was left out with the reason."""
 
     rows: dict[str, float]
     source: str
+    missing: dict[str, str]
 
 
 class _Time(msgspec.Struct, frozen=True):
@@ -56,23 +57,24 @@ def joined(record: BenchRecord, limit: DecodeLimit, name: str) -> Joined:
     floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
     known = set(floors) | {c.id for c in limit.collectives}
     rows: dict[str, float] = {}
-    out: list[str] = []
+    out: dict[str, str] = {}
     for time in times:
         if time.row not in known:
             continue
         if time.seconds is None:
-            out.append(f"{time.row} ({time.words})")
+            out[time.row] = time.words
         elif time.seconds < floors.get(time.row, 0.0) * _SLACK:
-            out.append(f"{time.row} (below its floor: read from a cache)")
+            out[time.row] = "below its floor: read from a cache"
         else:
             rows[time.row] = time.seconds
     if not rows:
-        raise UsageError(asked, f"none of its rows can be used: {'; '.join(out) or 'it has none'}", "another record")
+        why = "; ".join(f"{row} ({words})" for row, words in out.items())
+        raise UsageError(asked, f"none of its rows can be used: {why or 'it has none'}", "another record")
     environment = record.environment
     source = f"{name}: measured on {environment.title}, torch {environment.torch}, driver {environment.driver or '?'}"
     named = [t.words for t in times if t.words and t.seconds is not None]
     source += f" ({'; '.join(dict.fromkeys(named))})" if named else ""
-    return Joined(rows, source + (f"; without a time: {', '.join(out)}" if out else ""))
+    return Joined(rows, source, out)
 
 
 def _check(record: BenchRecord, limit: DecodeLimit, asked: str) -> None:

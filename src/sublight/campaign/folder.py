@@ -38,8 +38,13 @@ def read_folder(path: Path, types: Mapping[str, type[Record]]) -> Folder:
     """All records of a campaign's folder. Raises InputFileError when it is no folder."""
     asked = f"reading {path} as a campaign"
     if not path.is_dir():
-        found = "it is a file" if path.exists() else "there is no such folder"
-        raise InputFileError(asked, found, f"mkdir {path}, then `sublight gap ... --campaign {path}`")
+        if path.exists():
+            raise InputFileError(
+                asked, "it is a file", f"`sublight show {path}` prints a record; a campaign is a folder"
+            )
+        raise InputFileError(
+            asked, "there is no such folder", f"mkdir {path}, then `sublight gap ... --campaign {path}`"
+        )
     entries: list[Entry] = []
     left_out: list[str] = []
     for file in sorted(path.glob("*.json")):

@@ -206,7 +206,7 @@ def _one_bench(path: Path, limit: Any) -> Any:
     from sublight.records import load
 
     found: Any = joined(load(path, BENCH_TYPES), limit, path.name)  # type: ignore[arg-type]  # of the types asked for
-    return Attainable(found.rows, found.source)
+    return Attainable(found.rows, found.source, found.missing)
 
 
 def _measured(text: str | None, trace: Any, limit: Any, bundled: bool) -> Any:

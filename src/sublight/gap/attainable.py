@@ -13,10 +13,11 @@ _FORM = '{"gpu": "h200", "source": "how it was measured", "us_per_call": {"moe.e
 
 
 class Attainable(msgspec.Struct, frozen=True):
-    """Seconds a step by row, and where they come from."""
+    """Seconds a step by row, where they come from, and rows that nobody timed: row -> why."""
 
     rows: dict[str, float]
     source: str
+    missing: dict[str, str] = {}
 
 
 class _Bench(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,11 +49,18 @@ def is_record(path: Path) -> bool:
 
 
 def merged(several: list[Attainable]) -> Attainable:
-    """One of several: a row that more than one has is the last one's."""
+    """One of several: a row that more than one has is the last one's, and one is missing where none of them has it."""
     rows: dict[str, float] = {}
+    missing: dict[str, str] = {}
     for one in several:
         rows |= one.rows
-    return Attainable(rows, "; ".join(one.source for one in several))
+        missing |= one.missing
+    missing = {row: why for row, why in missing.items() if row not in rows}
+    source = "; ".join(one.source for one in several)
+    if missing:
+        named = ", ".join(f"{row} ({why})" for row, why in missing.items())
+        source += f"; without a time: {named}"
+    return Attainable(rows, source, missing)
 
 
 def read_bench(path: Path, limit: DecodeLimit) -> Attainable:

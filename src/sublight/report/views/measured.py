@@ -113,7 +113,9 @@ def rows_table(gap: Gap, trace: Analysis) -> Table:
     ]
     rest = [Cell(""), Cell(""), Cell(f"{trace.kernel_ns / 1e6:,.3f}"), Cell(show_count(trace.step.kernels)), Cell("")]
     lines.append(Line((*total, *rest), "total"))
-    return Table(columns, tuple(lines), caption=f"attainable: {gap.attainable_source}" if reached else "")
+    floors = any(row.attainable_s is None and row.floor_s for row in gap.rows)
+    counted = "; in the sum a row without a time counts with its floor" if floors else ""
+    return Table(columns, tuple(lines), caption=f"attainable: {gap.attainable_source}{counted}" if reached else "")
 
 
 def _row(row: MeasuredRow, reached: bool) -> Line:
