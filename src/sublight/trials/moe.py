@@ -30,14 +30,14 @@ class MoeTrial:
         candidate: its name in the benchmark.
         ends: last parts of the destinations it calls: a name that leads elsewhere is not tried with it.
         activations: what the kernel reads its activations as, whatever the checkpoint asks for.
-        confirmed: whether it was seen to agree on a GPU, with a version of the engine.
+        agreed_with: the version in whose hands it was seen to agree on a GPU, and the card; "" where it never was.
         stands_for: how the call differs from the engine's own, "" where it is the same.
     """
 
     candidate: str
     ends: tuple[str, ...]
     activations: ActivationFormat = "bf16"
-    confirmed: bool = False
+    agreed_with: str = ""
     stands_for: str = ""
 
     def fits(self, route: Route) -> bool:
@@ -61,7 +61,7 @@ class MoeTrial:
         outcome = once(job, scene.trying.python, scene.trying.limit_s, tuple(chosen.environment.items()))
         ran = outcome.executed.ran if outcome.executed is not None else ""
         proof = Proof("trial", _where(scene, outcome), self._said(route, problem, load, ran))
-        return steps(outcome, scene.target.gpu, proof, chosen.busy, confirmed=self.confirmed)
+        return steps(outcome, scene.target.gpu, proof, chosen.busy, confirmed=bool(self.agreed_with))
 
     def _said(self, route: Route, problem: MoeProblem, load: str, ran: str) -> str:
         called = f"{route.destination} through Sublight's adapter {self.candidate}"
@@ -134,10 +134,17 @@ def _not_tried(why: str) -> tuple[Step, Step, Step]:
     return unknown(Rung.EXECUTED, said), unknown(Rung.CORRECT, said), unknown(Rung.FAST, said)
 
 
-SGLANG_MARLIN = MoeTrial(candidate="sglang-marlin", ends=("moe_wna16_marlin_gemm", "fused_marlin_moe"), confirmed=True)
-VLLM_MARLIN = MoeTrial(candidate="vllm-marlin", ends=("MarlinExperts",))
+# Each of these agreed with the oracle, eager and in a graph, at 1 to 1024 tokens of GLM-5's shards and Qwen3-30B-A3B's
+# layer: docs/measured/2026-11-30-h200-kernels-*.json. Their adapters take nothing but NVFP4 with SwiGLU.
+SGLANG_MARLIN = MoeTrial(
+    candidate="sglang-marlin",
+    ends=("moe_wna16_marlin_gemm", "fused_marlin_moe"),
+    agreed_with="SGLang 0.5.23 on an H200",
+)
+VLLM_MARLIN = MoeTrial(candidate="vllm-marlin", ends=("MarlinExperts",), agreed_with="vLLM 0.20.2 on an H200")
 VLLM_HUMMING = MoeTrial(
     candidate="humming",
     ends=("HummingIndexedExperts",),
+    agreed_with="humming-kernels 0.1.20 with the small kernels of vLLM 0.20.2 on an H200",
     stands_for="humming's two products with vLLM's align, silu and weighted sum, as that class puts them together",
 )
