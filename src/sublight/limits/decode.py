@@ -236,30 +236,36 @@ def _row(op: Op, gpu: Gpu) -> RowLimit:
     per_call = moved.activations / max(1, op.cost.calls)
     # Activations pass through L2; they cost memory time only where one launch's do not fit there.
     spilled = moved.activations if gpu.l2_bytes.value is not None and per_call > gpu.l2_bytes.value else 0.0
-    memory_s = (moved.from_memory + spilled) / bandwidth
+    from_memory = moved.from_memory + spilled
+    memory_s = from_memory / bandwidth
     compute_s = sum(count / rate_for(gpu, rate).known for rate, count in op.cost.flops.items())
+    time_s = max(memory_s, compute_s)
     return RowLimit(
         id=op.id,
         stage=op.stage,
         cost=op.cost,
         memory_s=memory_s,
         compute_s=compute_s,
-        time_s=max(memory_s, compute_s),
+        time_s=time_s,
         bound="memory" if memory_s > compute_s else "compute" if compute_s > 0 else "latency",
-        practical_s=_practical_row(op, gpu, compute_s),
+        practical_s=_practical_row(op.cost.calls, from_memory, gpu, time_s),
         formats=op.formats,
         rule=op.rule,
     )
 
 
-def _practical_row(op: Op, gpu: Gpu, compute_s: float) -> float | None:
-    """Every launch of the row at the measured time of a read of its size; never faster than its arithmetic."""
+def _practical_row(calls: int, byte_count: float, gpu: Gpu, floor_s: float) -> float | None:
+    """Every launch of the row at the measured time of a read of its size; never faster than the row's floor.
+
+    Args:
+        byte_count: what the floor counts as read from memory, over all calls.
+        floor_s: of the row. A curve may promise more than the bandwidth does that the floor stands on.
+    """
     if gpu.read_curve is None:
         return None
-    calls = op.cost.calls
     if not calls:
-        return 0.0
-    return max(calls * gpu.read_curve.seconds(op.cost.bytes.from_memory / calls), compute_s)
+        return floor_s
+    return max(calls * gpu.read_curve.seconds(byte_count / calls), floor_s)
 
 
 def _together(collectives: tuple[Collective, ...], choice: Literal["best_s", "nccl_s"]) -> Figure:
