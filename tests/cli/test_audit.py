@@ -127,15 +127,44 @@ def test_nothing_is_written_into_the_audited_environment(sublight: Sublight, env
         (("audit", "tiny", *QUESTION, "--symbol", "a.b"), "a symbol is asked for without one"),
         (("audit", *QUESTION, "--area", "everything", "--python", "{python}"), "'everything' is not one of"),
         (("audit", *QUESTION, "--tp", "3", "--ep", "2", "--python", "{python}"), "2 does not divide 3"),
+        (("audit", *QUESTION, "--tp", "3", "--python", "{python}"), "64 attention heads do not divide over 3 ranks"),
+        (("audit", *QUESTION, "--tp", "100000", "--python", "{python}"), "do not divide over 100000 ranks"),
+        (("audit", *QUESTION, "--tp", "8", "--dp", "8", "--ep", "8", "--gpu", "4xb200", "--python", "{python}"),
+         "it names 4 cards, the layout takes 8"),
+        (("audit", "--symbol", "a.b", "--gpu", "8xb200", "--python", "{python}"), "it names 8 cards, and a name is"),
+        (("audit", "--symbol", "..", "--python", "{python}"), "no dotted name"),
+        (("audit", "--symbol", "a.b", "--symbol", "a..b", "--python", "{python}"), "no dotted name"),
+        (("audit", "--symbol", "a b", "--python", "{python}"), "no dotted name"),
         (("audit", "tiny", *QUESTION, "--log", "/no/such/log", "--python", "{python}"), "No such file"),
         (("audit", "tiny", *QUESTION, "--trace", "/no/such/trace", "--python", "{python}"), "no such file"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_error(
     sublight: Sublight, environment: Environment, arguments: tuple[str, ...], found: str
 ) -> None:
     run = sublight(*(text.replace("{python}", environment.python) for text in arguments))
     assert found.lower() in error(run)[1].lower()
+
+
+def test_a_layout_is_refused_with_the_error_of_limit(sublight: Sublight, environment: Environment) -> None:
+    run = sublight("audit", "tiny", "--python", environment.python, *QUESTION, "--tp", "3")
+    assert error(run) == error(sublight("limit", "glm-5-nvfp4", "--gpus", "3xrtx-pro-6000-server"))
+
+
+def test_a_count_of_cards_is_no_layout(sublight: Sublight, environment: Environment) -> None:
+    ask = ("audit", "tiny", "--python", environment.python, "--model", "glm-5-nvfp4", "--gpu", "8xh200")
+    said = error(sublight(*ask))
+    assert said[1:] == ["it names 8 cards, the layout takes 1", "--gpu h200 --tp 8"]
+    assert sublight(*ask, "--tp", "8").code == 0
+
+
+def test_one_of_a_kind_is_counted_as_one(sublight: Sublight, environment: Environment, tmp_path: Path) -> None:
+    run = sublight("audit", "--python", environment.python, "--symbol", "kernels.sturdy.run", "--no-cache")
+    assert "1 symbol imported in" in run.out
+    alone = Site(tmp_path / "alone")
+    alone.install("one", "1", {"one.py": ""})
+    said = error(sublight("audit", *QUESTION, "--path", str(alone.folder)))
+    assert said[1] == "no engine is there (1 distribution was seen)"
 
 
 def test_an_interpreter_that_dies(sublight: Sublight, environment: Environment) -> None:

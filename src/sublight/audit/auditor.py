@@ -125,9 +125,10 @@ class Auditor:
         if not absent and (asked or self.found()):
             return asked or tuple(name for name in self.found() if name not in self.left_out())
         there = f"found there: {', '.join(self.found())}" if self.found() else "no engine is there"
+        seen = len(self.installation.found.distributions)
         raise UsageError(
             f"auditing {' and '.join(absent) or 'an engine'} in {self.installation.name}",
-            f"{self._why_absent(absent)}{there} ({len(self.installation.found.distributions)} distributions were seen)",
+            f"{self._why_absent(absent)}{there} ({seen} distribution{' was' if seen == 1 else 's were'} seen)",
             "--python with the interpreter that runs the engine, or --path with the folder it is installed in",
         )
 

@@ -12,7 +12,7 @@ from sublight.errors import UnknownNameError, UsageError
 from sublight.facts.formats import NVFP4, NVFP4_W4A16, Format
 from sublight.facts.gpu import Gpu, get_gpu, gpu_names, parse_gpus
 from sublight.facts.model import Model, read_model
-from sublight.facts.workload import Layout
+from sublight.facts.workload import Layout, Workload, check_fit
 from sublight.files import is_present, read_small_file
 
 _CARD_HINT = "--gpu rtx-pro-6000-server, or another name that `sublight limit --list` shows"
@@ -74,8 +74,12 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def ask(model_source: str, judged: Judged, layout: Layout, *, a2a: str = "none", speculative: bool = False) -> Question:
-    """The question for a model on a card. Raises SublightError for a model or a card that cannot be judged."""
+    """The question for a model on a card.
+
+    Raises SublightError for a model or a card that cannot be judged, and for a layout the model cannot be cut into.
+    """
     model = read_model(model_source)
+    check_fit(model, Workload(layout=layout))
     config = configuration(model_source)
     capable = capability(judged.gpu)
     if capable is None:

@@ -93,6 +93,11 @@ def _check(options: dict[str, Any]) -> None:
         _check_trying(options)
     if options["symbols"] and options["engines"]:
         raise UsageError("--symbol with an engine", "a symbol is asked for without one", "one of the two")
+    for symbol in options["symbols"]:
+        if not all(part.isidentifier() for part in symbol.split(".")):
+            raise UsageError(
+                f"--symbol {symbol!r}", "it is no dotted name", "--symbol package.module.function, as Python imports it"
+            )
     if not options["symbols"] and options["model"] is None:
         raise UsageError(
             "an audit", "no model was named", "--model glm-5-nvfp4; a backend works for a checkpoint, or not"
@@ -216,8 +221,16 @@ def _of_symbols(auditor: "Auditor", options: dict[str, Any]) -> "Audit":
     from sublight.audit import summary
     from sublight.facts.gpu import parse_gpus
 
-    judged = parse_gpus(options["gpu"])[1] if options["gpu"] else None
-    return summary.audit_symbols(auditor, options["symbols"], judged)
+    if options["gpu"] is None:
+        return summary.audit_symbols(auditor, options["symbols"])
+    count, gpu = parse_gpus(options["gpu"])
+    if count != 1:
+        raise UsageError(
+            f"--symbol with --gpu {options['gpu']}",
+            f"it names {count} cards, and a name is asked for one",
+            f"--gpu {gpu.name}",
+        )
+    return summary.audit_symbols(auditor, options["symbols"], gpu)
 
 
 def _of_engines(auditor: "Auditor", options: dict[str, Any]) -> "Audit":
@@ -232,6 +245,12 @@ def _question(auditor: "Auditor", options: dict[str, Any]) -> "Question":
 
     judged = question.card(options["gpu"], auditor.installation.cards)
     layout = Layout(tp=options["tp"], ep=options["ep"], dp=options["dp"])
+    if options["gpu"] and judged.count not in (1, layout.gpus):  # a count beside another --tp would be dropped
+        raise UsageError(
+            f"--gpu {options['gpu']} as {layout}",
+            f"it names {judged.count} cards, the layout takes {layout.gpus}",
+            f"--gpu {judged.gpu.name} --tp {judged.count}",
+        )
     return question.ask(options["model"], judged, layout, a2a=options["a2a"], speculative=options["draft"])
 
 

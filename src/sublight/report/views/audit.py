@@ -6,6 +6,7 @@ from sublight.audit.engines.base import Gate
 from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step
 from sublight.audit.record import Audit, AuditFinding, Auto, EngineAudit, Flag, SymbolAnswer
 from sublight.audit.target import Target
+from sublight.facts.quantization.summary import counted
 from sublight.report.blocks import (
     Block,
     Cell,
@@ -73,7 +74,7 @@ def _footer(audit: Audit) -> str:
     timings = audit.timings
     parts = [f"asked in {show_time(timings.asking_s)}", f"read in {show_time(timings.reading_s)}"]
     if timings.imported:
-        parts.append(f"{timings.imported} symbols imported in {show_time(timings.importing_s)}")
+        parts.append(f"{counted(timings.imported, 'symbol')} imported in {show_time(timings.importing_s)}")
     if any(step.proofs and step.proofs[0].kind == "trial" for step in _steps(audit)):
         parts.append(f"tried in {show_time(timings.trying_s)}")
     return f"Sublight: {', '.join(parts)}{'; nothing had changed' if timings.cached else ''}"
