@@ -116,6 +116,16 @@ def test_another_card_than_the_machines_own_is_not_tried(sublight: Sublight, env
     }
 
 
+def test_trying_without_a_gpu_says_so_on_the_page(sublight: Sublight, environment: Environment, tmp_path: Path) -> None:
+    (tmp_path / "bin" / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    ask = ("audit", "tiny", "--python", environment.python, *QUESTION, "--gpu", "rtx-pro-6000-server")
+    run = sublight(*ask, "--try")
+    assert run.code == 0, run.err
+    text = " ".join(run.out.split())
+    assert text.count("nothing was tried: no GPU was there to run it on") == 1
+    assert "nothing was tried" not in sublight(*ask).out
+
+
 @pytest.mark.parametrize(
     ("more", "found", "hint"),
     [

@@ -10,8 +10,9 @@ from sublight.audit.auditor import Auditor
 from sublight.audit.flags import worth_trying
 from sublight.audit.importable import symbol_answer
 from sublight.audit.installation import Installation
-from sublight.audit.ladder import Answer
+from sublight.audit.ladder import Answer, Rung
 from sublight.audit.log import read_log
+from sublight.audit.proven import NO_GPU
 from sublight.audit.question import Question
 from sublight.audit.record import Audit, AuditFinding, EngineAudit, MachineSummary, SymbolAnswer, Timings
 from sublight.audit.routes import symbol_gates
@@ -42,6 +43,7 @@ def audit(auditor: Auditor, question: Question) -> Audit:
         found += of_another_run(seen, question.target, result.audit.version)
         variables |= result.variables or frozenset()
     found += _of_libraries(auditor)
+    found += _of_trying(auditor, engines)
     if log is not None:
         found += of_log(log, question, names, auditor.installation.environment, variables)
     return record(auditor, question.target, tuple(engines), (), found)
@@ -165,6 +167,25 @@ def _of_libraries(auditor: Auditor) -> list[AuditFinding]:
             hint=f"sublight audit {name}, with the same options, for every entry point of its own",
         )
         for name in auditor.left_out()
+    ]
+
+
+def _of_trying(auditor: Auditor, engines: Sequence[EngineAudit]) -> list[AuditFinding]:
+    """Why --try called nothing at all, where the machine, and no single backend, is the reason."""
+    if not auditor.options.tries:
+        return []
+    steps = [step for engine in engines for ladder in engine.ladders for step in ladder.steps]
+    no_gpu = [step.why for step in steps if step.rung in (Rung.EXECUTED, Rung.CORRECT) and step.why.startswith(NO_GPU)]
+    why = no_gpu[0] if no_gpu else auditor.not_tried
+    if not why:
+        return []
+    return [
+        AuditFinding(
+            level="warn",
+            subject="--try",
+            text=f"nothing was tried: {why}",
+            hint="the same on a machine with the card that is judged for",
+        )
     ]
 
 
