@@ -134,8 +134,8 @@ def _not_tried(why: str) -> tuple[Step, Step, Step]:
     return unknown(Rung.EXECUTED, said), unknown(Rung.CORRECT, said), unknown(Rung.FAST, said)
 
 
-# Each of these agreed with the oracle, eager and in a graph, at 1 to 1024 tokens of GLM-5's shards and Qwen3-30B-A3B's
-# layer: docs/measured/2026-11-30-h200-kernels-*.json. Their adapters take nothing but NVFP4 with SwiGLU.
+# Each of these agreed with the oracle, eager and in a graph, at numbers of tokens from 1 to 1024 of GLM-5's shards and
+# Qwen3-30B-A3B's layer: docs/measured/2026-11-30-h200-kernels-*.json. Their adapters take nothing but NVFP4 with SwiGLU.
 SGLANG_MARLIN = MoeTrial(
     candidate="sglang-marlin",
     ends=("moe_wna16_marlin_gemm", "fused_marlin_moe"),
