@@ -158,6 +158,27 @@ def test_a_count_of_cards_is_no_layout(sublight: Sublight, environment: Environm
     assert sublight(*ask, "--tp", "8").code == 0
 
 
+def test_an_all_to_all_that_the_engine_does_not_have_is_refused(sublight: Sublight, environment: Environment) -> None:
+    arguments = (
+        "from typing import Literal\nclass ServerArgs:\n    moe_a2a_backend: Literal['none', 'deepep'] = 'none'\n"
+    )
+    environment.install("sglang", "1", {"sglang/__init__.py": "", "sglang/srt/server_args.py": arguments})
+    parallel = "from typing import Literal\nAll2AllBackend = Literal['pplx', 'mori']\n"
+    environment.install("vllm", "1", {"vllm/__init__.py": "", "vllm/config/parallel.py": parallel})
+    ask = ("--python", environment.python, *QUESTION, "--a2a")
+    said = error(sublight("audit", "sglang", *ask, "foo"))
+    assert said[:2] == ["--a2a foo for sglang", "its all-to-all backends are none, deepep"]
+    assert sublight("audit", "sglang", *ask, "deepep").code == 0
+    assert error(sublight("audit", "vllm", *ask, "foo"))[1] == "its all-to-all backends are pplx, mori"
+
+
+def test_an_all_to_all_that_is_not_used_is_a_finding(sublight: Sublight, environment: Environment) -> None:
+    ask = ("audit", "tiny", "--python", environment.python, *QUESTION)
+    told = "tiny: --a2a foo was not used: no all-to-all option of this engine is known."
+    assert told in " ".join(sublight(*ask, "--a2a", "foo").out.split())
+    assert "was not used" not in sublight(*ask).out
+
+
 def test_one_of_a_kind_is_counted_as_one(sublight: Sublight, environment: Environment, tmp_path: Path) -> None:
     run = sublight("audit", "--python", environment.python, "--symbol", "kernels.sturdy.run", "--no-cache")
     assert "1 symbol imported in" in run.out

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sublight.audit import findings
+from sublight.audit.all_to_all import check_all_to_all
 from sublight.audit.auditor import Auditor
 from sublight.audit.flags import worth_trying
 from sublight.audit.importable import symbol_answer
@@ -32,6 +33,8 @@ def audit(auditor: Auditor, question: Question) -> Audit:
     found: list[AuditFinding] = []
     variables: frozenset[str] = frozenset()
     names = auditor.chosen()
+    for name in names:
+        found += check_all_to_all(auditor, name, question.target.a2a)
     log = read_log(auditor.options.log) if auditor.options.log else None
     given = seen_in(auditor.options.trace, log)
     for name in names:

@@ -44,5 +44,8 @@ class Sglang:
     def known_variables(self, sources: Sources) -> frozenset[str] | None:
         return versions.known_variables(sources)
 
+    def all_to_alls(self, sources: Sources) -> tuple[str, ...] | None:
+        return names.all_to_alls(sources)
+
 
 SGLANG = Sglang()

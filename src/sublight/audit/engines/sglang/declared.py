@@ -62,6 +62,12 @@ def declared(sources: Sources, area: str) -> tuple[Declaration, ...]:
     return tuple(_declaration(spec, str(name), accepted, own) for name in names if isinstance(name, str))
 
 
+def all_to_alls(sources: Sources) -> tuple[str, ...] | None:
+    """Names that the option for the experts' all-to-all takes; None when no list of them was found."""
+    found = _listed(sources, "--moe-a2a-backend", "moe_a2a_backend")
+    return tuple(str(each.value) for each in found if isinstance(each.value, str)) if found else None
+
+
 def _declaration(spec: Area, name: str, accepted: list[Listed] | None, own: list[Listed] | None) -> Declaration:
     here = [each for each in accepted or [] if each.value == name]
     there = [each for each in own or [] if each.value == name]
@@ -85,14 +91,18 @@ def _declaration(spec: Area, name: str, accepted: list[Listed] | None, own: list
 
 
 def _accepted(sources: Sources, spec: Area) -> list[Listed] | None:
+    return _listed(sources, flag(spec.name), spec.field)
+
+
+def _listed(sources: Sources, option: str, field: str) -> list[Listed] | None:
     """What the command line accepts: `add_argument`, annotated fields, wherever this version keeps them."""
     main = sources.module(_ARGUMENTS)
-    if main is not None and flag(spec.name) in main.text:
-        found = declarations.choices(sources, main, flag(spec.name))
+    if main is not None and option in main.text:
+        found = declarations.choices(sources, main, option)
         if found is not None:
             return found
-    for module in _holders(sources, main, spec.field):
-        found = declarations.field_choices(sources, module, spec.field)
+    for module in _holders(sources, main, field):
+        found = declarations.field_choices(sources, module, field)
         if found is not None:
             return found
     return None

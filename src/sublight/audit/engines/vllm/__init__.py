@@ -71,5 +71,10 @@ class Vllm:
 
         return variables(sources)
 
+    def all_to_alls(self, sources: Sources) -> tuple[str, ...] | None:
+        from sublight.audit.engines.vllm.declared import all_to_alls
+
+        return all_to_alls(sources)
+
 
 VLLM = Vllm()

@@ -32,6 +32,12 @@ def literal(sources: Sources, name: str) -> tuple[Module, list[ast.Constant]] | 
     return None
 
 
+def all_to_alls(sources: Sources) -> tuple[str, ...] | None:
+    """Names that --all2all-backend takes; None when no list of them was found."""
+    found = literal(sources, "All2AllBackend")
+    return tuple(str(item.value) for item in found[1]) if found else None
+
+
 def option(sources: Sources, flag: str) -> Proof | None:
     """The line that adds an option to the command line."""
     module = sources.module(ARGUMENTS)
