@@ -173,6 +173,7 @@ def test_comm_rehearsed(sublight: Sublight) -> None:
         (("ops", "./tiny", "--device", "tpu"), "'tpu' is not one of"),
         (("comm", "./tiny", "--device", "cpu"), "1 of them send nothing to each other"),
         (("comm", "./tiny", "--tp", "2", "--processes", "65", "--device", "cpu"), "--processes from 2 to 64"),
+        (("comm", "./tiny", "--tp", "2", "--processes", "3", "--device", "cpu"), "3 processes, and TP2 has 2 ranks"),
         (("kernels", "glm-5-nvfp5"), "glm-5-nvfp4"),
         (("kernels", ""), "nothing is given"),
     ],
@@ -182,3 +183,9 @@ def test_bad_input(sublight: Sublight, arguments: tuple[str, ...], found: str) -
     assert (done.code, done.out) == (2, "")
     assert found in " ".join(done.err.split())
     assert "Traceback" not in done.err
+
+
+def test_a_name_that_is_listed_is_listed_once(sublight: Sublight) -> None:
+    done = sublight("bench", "kernels", "./tiny", "--device", "cpu", "--peers", "nosuch")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count("reference") == 1, done.err

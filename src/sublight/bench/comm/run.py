@@ -38,7 +38,7 @@ def bench_comm(
 
     Raises:
         BenchError: too few GPUs, or processes that ended or hung before they tried anything.
-        UsageError: a step that sends nothing, or a number of processes that is none.
+        UsageError: a step that sends nothing, a number of processes that is none, or more of them than ranks.
     """
     check_fit(model, workload)
     if not 2 <= processes <= _MOST_PROCESSES:
@@ -47,6 +47,10 @@ def bench_comm(
     sends = step_sends(model, workload)
     if not sends:
         raise UsageError(f"collectives of {model.name} as {workload.layout}", "one GPU sends nothing", "--tp 8")
+    ranks = workload.layout.tp
+    if processes > ranks:
+        found = f"{processes} processes, and {workload.layout} has {ranks} ranks"
+        raise UsageError("the processes of collectives", found, f"--processes from 2 to {ranks}")
     rounds = _ROUNDS if device == "cuda" else _REHEARSED_ROUNDS
     job = CommJob(sends=tuple(sends), device=device, seed=seed, rounds=rounds)
     listener = _Listener(job, processes, limit_s, progress or (lambda _: None))

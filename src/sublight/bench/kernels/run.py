@@ -94,9 +94,10 @@ def chosen(names: tuple[str, ...], device: str) -> tuple[str, ...]:
     """The candidates asked for, or all there are. Raises UnknownNameError."""
     ours = [k.name for k in all_kernels() if k.op == MoeProblem.op]
     everyone = [*ours, *PEERS.names(), *(["reference"] if device == "cpu" else [])]
+    askable = list(dict.fromkeys([*everyone, "reference"]))
     for name in names:
-        if name not in [*everyone, "reference"] and ":" not in name:
-            raise UnknownNameError("kernel or peer", name, [*everyone, "reference"])
+        if name not in askable and ":" not in name:
+            raise UnknownNameError("kernel or peer", name, askable)
     return tuple(dict.fromkeys(names)) or tuple(everyone)
 
 

@@ -1,10 +1,11 @@
 """Collectives at the payloads of a step."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
-from sublight.bench.record.measurement import BenchRecord, Measurement, strangers
+from sublight.bench.record.measurement import BenchRecord, Counted, Measurement, strangers
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,9 +29,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     operation: str
-    payload_bytes: int
-    rows: dict[str, int]
-    ways: tuple[Way, ...]
+    payload_bytes: Counted
+    rows: Annotated[dict[str, Counted], msgspec.Meta(min_length=1)]
+    ways: Annotated[tuple[Way, ...], msgspec.Meta(min_length=1)]
 
     @property
     def best(self) -> Way | None:
@@ -48,10 +49,10 @@ class CommBench(BenchRecord, frozen=True, kw_only=True):
     schema = "bench-comm"
     version = 1
 
-    processes: int
-    tokens: int
+    processes: Annotated[int, msgspec.Meta(ge=2, le=4096)]
+    tokens: Counted
     topology: str
-    messages: tuple[Message, ...]
+    messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
 
     def flaws(self) -> Iterator[str]:
         measured = [w.measurement for m in self.messages for w in m.ways if w.measurement is not None]

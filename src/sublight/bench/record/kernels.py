@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Annotated
 
 import msgspec
 
-from sublight.bench.record.measurement import BenchRecord, Measurement, strangers
+from sublight.bench.record.measurement import BenchRecord, Counted, Measurement, NotNegative, Positive, strangers
 from sublight.records import repeated
 
 
@@ -18,9 +19,13 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
         read_by: what read them.
     """
 
-    copy_bytes_per_s: float
-    read_s: tuple[tuple[float, float], ...]
+    copy_bytes_per_s: Positive
+    read_s: Annotated[tuple[tuple[Positive, Positive], ...], msgspec.Meta(min_length=1)]
     read_by: str
+
+    def __post_init__(self) -> None:
+        if any(b[0] <= a[0] or b[1] <= a[1] for a, b in pairwise(self.read_s)):
+            raise ValueError("times of reads rise with their sizes")
 
     def floor_s(self, byte_count: float) -> float:
         """Of one read-only launch: on a line between sizes, past the last at its rate, before the first flat."""
@@ -47,7 +52,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    bytes: float
+    bytes: NotNegative
     measurement: Measurement | None = None
     reason: str = ""
 
@@ -71,13 +76,13 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         routing: how tokens were sent.
     """
 
-    tokens: int
-    experts_hit: float
-    bytes: float
-    copy_s: float
-    floor_s: float
+    tokens: Counted
+    experts_hit: NotNegative
+    bytes: Positive
+    copy_s: Positive
+    floor_s: Positive
     routing: str
-    results: tuple[Result, ...]
+    results: Annotated[tuple[Result, ...], msgspec.Meta(min_length=1)]
 
     @property
     def best_peer(self) -> Result | None:
@@ -95,7 +100,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """A number of tokens at which a candidate was compared and not timed; `reason` is "" where it agreed."""
 
     name: str
-    tokens: int
+    tokens: Counted
     reason: str = ""
 
 
@@ -115,7 +120,7 @@ class KernelBench(BenchRecord, frozen=True, kw_only=True):
     problem: str
     weight_format: str
     ceilings: Ceilings
-    shapes: tuple[Shape, ...]
+    shapes: Annotated[tuple[Shape, ...], msgspec.Meta(min_length=1)]
     absent: dict[str, str]
     ran: dict[str, str] = msgspec.field(default_factory=dict)
     swept: tuple[Checked, ...] = ()

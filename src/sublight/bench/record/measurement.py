@@ -5,11 +5,17 @@ for those of a GPU.
 """
 
 import hashlib
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from sublight.records import Record
+
+# What a record's numbers have to be; a record is refused on load where one is not. No benchmark counts to the bound.
+MOST = 10**12
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Counted = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 
 # Three clocks that answer three questions; a time of one never stands where another was asked for.
 ClockName = Literal["CUDA graph replay", "CUDA events", "wall clock"]
@@ -48,9 +54,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     cuda: str = ""
     nccl: str = ""
     python: str = ""
-    l2_bytes: int | None = None
-    sm_count: int | None = None
-    clocks_mhz: dict[str, float] = {}
+    l2_bytes: Annotated[int, msgspec.Meta(ge=0, le=MOST)] | None = None
+    sm_count: Counted | None = None
+    clocks_mhz: dict[str, NotNegative] = {}
     notes: tuple[str, ...] = ()
 
     @property
@@ -80,7 +86,7 @@ class Agreed(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float
     against: str
     modes: tuple[Mode, ...]
-    runs: int
+    runs: Counted
     where: str
 
     def __post_init__(self) -> None:
@@ -102,8 +108,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     median_s: float
     low_s: float
     high_s: float
-    rounds: int
-    calls: int
+    rounds: Counted
+    calls: Counted
     settled: bool
 
     def __post_init__(self) -> None:
@@ -134,7 +140,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     clock: ClockName
     environment: str
     timing: Timing
-    sets: int
+    sets: Counted
     cold: bool | None
     warning: str = ""
 

@@ -1,11 +1,12 @@
 """The other rows of a step, each as the products it is made of."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
 from sublight.bench.record.kernels import Ceilings
-from sublight.bench.record.measurement import BenchRecord, Measurement, strangers
+from sublight.bench.record.measurement import BenchRecord, Counted, Measurement, NotNegative, strangers
 from sublight.records import repeated
 
 
@@ -21,8 +22,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str
     library: str
-    count: int
-    bytes: float
+    count: Counted
+    bytes: NotNegative
     measurement: Measurement | None = None
     reason: str = ""
 
@@ -35,7 +36,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the step."""
 
     id: str
-    parts: tuple[Part, ...]
+    parts: Annotated[tuple[Part, ...], msgspec.Meta(min_length=1)]
 
     @property
     def step_s(self) -> float | None:
@@ -65,11 +66,11 @@ class OpsBench(BenchRecord, frozen=True, kw_only=True):
     schema = "bench-ops"
     version = 1
 
-    tokens: int
-    context: int
+    tokens: Counted
+    context: Counted
     kv_dtype: str
     ceilings: Ceilings
-    rows: tuple[OpRow, ...]
+    rows: Annotated[tuple[OpRow, ...], msgspec.Meta(min_length=1)]
 
     def flaws(self) -> Iterator[str]:
         for id_ in repeated(r.id for r in self.rows):
