@@ -56,8 +56,12 @@ def command(
         _only_the_example(called)
         gap = _example(claimed_floor, claimed_parts, options)
     else:
-        if measured is None and trace_file is None and campaign is not None:
-            measured = _newest(Path(campaign))
+        if measured is None and trace_file is None:
+            from sublight.facts.model import read_model
+
+            read_model(model)  # a wrong name is said before what is missing beside it
+            if campaign is not None:
+                measured = _newest(Path(campaign))
         claims: dict[str, Any] = {"floor_claim": claimed_floor, "part_claims": claimed_parts}
         gap = _compared(model, measured, trace_file, options, bench=bench, **claims)
     if campaign is not None:

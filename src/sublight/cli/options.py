@@ -57,6 +57,7 @@ def inputs_from(
     model_name: str, options: dict[str, Any]
 ) -> tuple[Model, Gpu, Workload, Interconnect | None, float | None]:
     """Model, card, workload, link and collective time from the options' values. Raises SublightError."""
+    model = read_model(model_name)
     if not options["gpus"]:
         raise UsageError("a limit", "no GPU was named", "--gpus 8xrtx-pro-6000-server (a count and a name)")
     count, gpu = parse_gpus(options["gpus"])
@@ -68,7 +69,6 @@ def inputs_from(
             "[bf16_flops_per_s] in the card's file, or --measured-gpu FILE with bf16_flops_per_s",
         )
     workload = _workload(count, options)
-    model = read_model(model_name)
     call_us = options["allreduce_us"]
     if call_us is not None and not 0 < call_us < 1e6:
         raise UsageError(f"--allreduce-us {call_us}", "a call takes between 0 and 1000000 us", "--allreduce-us 9.2")
