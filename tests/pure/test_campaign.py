@@ -207,5 +207,5 @@ def test_the_record_and_its_page(gap: Gap) -> None:
     assert "| b | not installed |  | it is absent |" in text
     assert "- MoE, refused: cc, dd, ee, ff" in text and "| cc |" not in text
     assert "all-reduce, 12.3 kB | 9.00 us |  | one-shot |" in text
-    assert "| q_a + kv_a | 2.34 ms |  | cuBLAS |" in text
+    assert "| q_a + kv_a | 2.34 ms | 71 % | cuBLAS |" in text
     assert "memory read at 1,600 GB/s, 1 without a time" in text

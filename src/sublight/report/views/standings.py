@@ -16,6 +16,7 @@ from sublight.units import show_bytes, show_percent, show_rate, show_time
 
 _MANY = 4
 _KINDS = {"bench-kernels": "kernels", "bench-ops": "rows of a step", "bench-comm": "collectives"}
+_UNITS = {"bench-kernels": "time of a call", "bench-ops": "time of all calls of a step", "bench-comm": "time of a call"}
 
 
 def when(written_at: str) -> str:
@@ -165,12 +166,20 @@ def bench_blocks(benches: Sequence[BenchStanding]) -> Iterator[Block]:
     )
     lines: list[Line] = []
     for bench in benches:
-        head = f"{_KINDS.get(bench.kind, bench.kind)}: {bench.model}, {bench.layout}, {bench.device} ({bench.file})"
+        of = ", ".join(part for part in (bench.model, bench.layout, bench.over, bench.device) if part)
+        head = f"{_KINDS.get(bench.kind, bench.kind)}, {_UNITS.get(bench.kind, 'time')}: {of} ({bench.file})"
         lines.append(Line((Cell(head, "strong"), Cell(""), Cell(""), Cell(_remark(bench), "muted")), "group"))
         lines += [_attained(one) for one in bench.attained]
-    caption = "of one read: a launch that only reads the same bytes, in the same run, over the time"
+    caption = (
+        "of one read: a launch that only reads the same bytes, in the same run, over the time; of a row, as many such "
+        "launches as it has calls"
+    )
     yield Heading("What was attained")
     yield Table(columns, tuple(lines), caption)
+    for bench in benches:
+        if bench.left_out:
+            kind = _KINDS.get(bench.kind, bench.kind)
+            yield Paragraph(f"Not shown, as {bench.file} is shown of {kind}: {'; '.join(bench.left_out)}", "warn")
     if any(bench.rehearsal for bench in benches):
         yield Paragraph("A rehearsal ran on a CPU: its times stand for no GPU's.", "warn")
 
