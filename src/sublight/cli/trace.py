@@ -124,6 +124,8 @@ def _compared(files: tuple[str, ...], plan: Any) -> Any:
     if first == second or (first.exists() and second.exists() and first.samefile(second)):
         raise UsageError("comparing two traces", f"both are {second}", "two files: before and after")
     one, other = (read_trace(file, operators=False) for file in files)
+    _say_cut(one)
+    _say_cut(other)
     return compare_traces(one, other, plan)
 
 
@@ -135,12 +137,23 @@ def _skew(files: tuple[str, ...], power: str | None) -> Any:
     found = read_ranks(files[0] if len(files) == 1 else list(files))
     for left in found.left_out:
         click.echo(f"left out: {left.path}: {left.reason}", err=True)
+    for rank in found.ranks:
+        _say_cut(rank.trace)
     first = found.ranks[0].trace
     return find_skew(found, power=cards, published=_published(first, first.world_size or len(found.ranks)))
 
 
+def _say_cut(trace: Any) -> None:
+    """On standard error, that a file is not whole; the page of a single trace says so itself."""
+    from sublight.trace.repairs import cut_words
+
+    if cut := cut_words(trace.repairs):
+        click.echo(f"warning: {trace.origin.path}: {cut}", err=True)
+
+
 def _write_slice(files: tuple[str, ...], number: int, out: Path, device: int | None) -> None:
     from sublight.trace.read import read_trace
+    from sublight.trace.repairs import cut_words
     from sublight.trace.slice import write_slice
     from sublight.trace.steps import find_steps
 
@@ -150,8 +163,10 @@ def _write_slice(files: tuple[str, ...], number: int, out: Path, device: int | N
     steps = find_steps(trace, device).steps
     if not 0 <= number < len(steps):
         known = "--slice 0" + (f" to {len(steps) - 1}" if len(steps) > 1 else "")
-        found = f"whole steps in the trace: {len(steps)}"
+        cut = cut_words(trace.repairs)
+        found = f"whole steps in the trace: {len(steps)}{cut and f' ({cut})'}"
         raise UsageError(f"--slice {number}", found, known if steps else "a trace with decode steps")
+    _say_cut(trace)
     write_slice(trace, steps[number], out)
     click.echo(f"{out}: step {number}, {steps[number].kernels:,} kernels")
 

@@ -20,7 +20,7 @@ from sublight.trace.plan import Plan
 from sublight.trace.power import unused
 from sublight.trace.powerlog import GpuPower, power_of
 from sublight.trace.refine import refine
-from sublight.trace.repairs import Repair
+from sublight.trace.repairs import WHOLE_FILE, Repair, cut_words
 from sublight.trace.sample import Sample, sample
 from sublight.trace.steps import Step, Steps, find_steps
 from sublight.units import show_count
@@ -134,6 +134,11 @@ def analyse(
     """
     steps = find_steps(trace, device)
     asked = f"the steps of {trace.origin.path}"
+    cut = cut_words(trace.repairs)
+    if cut and steps.median is None:
+        # What is missing may be in the part that was lost, so no other cause can be told.
+        read = f"{show_count(len(steps.steps))} steps and {show_count(len(trace.gpu))} GPU events before that"
+        raise UsageError(asked, f"{cut}; {read}", WHOLE_FILE)
     if not len(trace.gpu) and len(trace.calls):
         # Seen where the profiler may not trace kernels, and where the profiled process was killed.
         raise UsageError(
@@ -146,7 +151,9 @@ def analyse(
         raise UsageError(asked, why, "a trace of at least three decode steps with GPU events")
     chosen = steps.median if step is None else step
     if not 0 <= chosen < len(steps.steps):
-        raise UsageError(asked, f"there is no step {chosen}", f"--step 0 to {len(steps.steps) - 1}")
+        raise UsageError(
+            asked, f"there is no step {chosen}{cut and f' ({cut})'}", f"--step 0 to {len(steps.steps) - 1}"
+        )
     labels, unresolved = refine(trace, label(trace, classify), steps, plan)
     rows: tuple[Spread, ...] = ()
     idle: tuple[Spread, ...] = ()

@@ -103,7 +103,7 @@ def _report_cut(source: Source, outline: Outline, collector: Collector) -> None:
     example = f"used up to byte {outline.cut_at:,} of the text, {cut:,} bytes of a cut event left out"
     if source.compression and source.disk_bytes is not None:
         example += f"; the file has {source.disk_bytes:,} compressed bytes"
-    note = f"the text ends {where}, before the end of the document; what was whole was used"
+    note = f"the file is cut: its text ends {where}, before the end of the document; what was whole was used"
     collector.repairs.add(RepairKind.TRUNCATED, note, example)
 
 

@@ -80,7 +80,7 @@ def gunzipped(raw: Readable, repairs: RepairLog) -> Iterator[bytes]:
             if not data:
                 source.held = b""
                 if not source.more():
-                    damaged("the file ends inside the compressed data")
+                    damaged("the file is cut: it ends inside the compressed data")
                     if text := inflate.flush():
                         yield text
                     return
@@ -97,7 +97,7 @@ def gunzipped(raw: Readable, repairs: RepairLog) -> Iterator[bytes]:
         source.held = inflate.unused_data
         trailer = source.take(8)
         if trailer is None:
-            damaged("the file ends without its trailer")
+            damaged("the file is cut: it ends without its trailer")
             return
         if trailer != check.to_bytes(4, "little") + (length & 0xFFFFFFFF).to_bytes(4, "little"):
             damaged("the checksum does not fit, so some of the text may be wrong")

@@ -4,6 +4,7 @@ Profilers lose time stamps, write numbers that are no numbers, and are stopped h
 all of it is counted, with one example, so that a report can say what its numbers rest on.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -99,6 +100,16 @@ class RepairLog:
     def all(self) -> list[Repair]:
         """In the order of the kinds."""
         return [self._found[kind] for kind in RepairKind if kind in self._found]
+
+
+# Something of the file is missing: what a reader does not find may have been in it.
+_CUT = (RepairKind.TRUNCATED, RepairKind.DAMAGED_COMPRESSION)
+WHOLE_FILE = "the whole file (copy it again, or let the profiler finish writing), or a longer part of it"
+
+
+def cut_words(repairs: Iterable[Repair]) -> str:
+    """That the file is cut or broken, and where; "" for one that was read to its end."""
+    return "; ".join(repair.note for repair in repairs if repair.kind in _CUT)
 
 
 def shortened(text: str, at_most: int = 200) -> str:

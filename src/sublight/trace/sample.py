@@ -12,6 +12,7 @@ from sublight.trace.events import Trace
 from sublight.trace.idle import IdleKind
 from sublight.trace.labels import Labels
 from sublight.trace.layers import Layers, find_layers
+from sublight.trace.repairs import WHOLE_FILE, cut_words
 from sublight.trace.replaced import KernelUse, kernels_of
 from sublight.trace.steps import Step, Steps
 
@@ -47,6 +48,8 @@ def sample(trace: Trace, steps: Steps | Sequence[Step], labels: Labels, title: s
     title = title or trace.origin.path
     if not every:
         why = "; ".join(steps.evidence) if isinstance(steps, Steps) else "none was given"
+        if cut := cut_words(trace.repairs):
+            raise UsageError(f"comparing the steps of {title}", cut, WHOLE_FILE)
         raise UsageError(f"comparing the steps of {title}", why, "a trace of at least four decode steps")
     chosen = [every[place] for place in np.unique(np.linspace(0, len(every) - 1, _MOST_STEPS).astype(int)).tolist()]
     return Sample(

@@ -27,6 +27,7 @@ from sublight.trace.oddity import Published
 from sublight.trace.power import excess, of_no_use, shown, waits
 from sublight.trace.powerlog import GpuPower, power_of
 from sublight.trace.ranks import Ranks
+from sublight.trace.repairs import WHOLE_FILE, cut_words
 from sublight.trace.steps import Steps, devices, find_steps
 from sublight.trace.stepskew import Place, StepSkew, places_of, step_skew
 from sublight.units import show_time
@@ -114,6 +115,8 @@ def find_skew(
     first = ranks.ranks[0]
     steps = find_steps(first.trace) if steps is None else steps
     if not steps.steps:
+        if broken := cut_words(first.trace.repairs):
+            raise UsageError(asked, f"{first.trace.origin.path}: {broken}", WHOLE_FILE)
         raise UsageError(asked, "; ".join(steps.evidence), "traces of at least two decode steps")
     on = [(steps.device, steps.process), *(devices(rank.trace)[0] for rank in ranks.ranks[1:])]
     every = [collectives_of(rank, device) for rank, device in zip(ranks.ranks, on, strict=True)]
