@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.decode import MODEL, kineto
+from tests.cli.test_edited_bench import made
 
 Sublight = Callable[..., Run]
 ASK = ("gap", "./config.json", "--gpus", "1xh200", "--trace", "trace.json")
@@ -80,3 +81,12 @@ def test_nothing_to_set_it_beside(sublight: Sublight, tmp_path: Path) -> None:
     done = sublight("gap", "./config.json", "--gpus", "1xh200", "--measured", "1ms", "--bench", "bench.json")
     assert done.code == 2
     assert "--bench without --trace" in done.err
+
+
+@pytest.mark.parametrize("name", ["record.json", "bench.json"])
+def test_a_file_that_ends_too_early(sublight: Sublight, tmp_path: Path, name: str) -> None:
+    whole = made("comm") if name == "record.json" else b'{"gpu": "h200", "us_per_call": {"attn.o": 22.9}}'
+    (tmp_path / name).write_bytes(whole[: len(whole) * 2 // 3])
+    done = sublight(*ASK, "--bench", name)
+    assert (done.code, done.out) == (2, "")
+    assert f"--bench {name}" in done.err and "this is no JSON (Input data was truncated)" in done.err

@@ -41,10 +41,14 @@ def at_read_rates(limit: DecodeLimit) -> Attainable | None:
 
 def is_record(path: Path) -> bool:
     """Whether a file is a saved record rather than the small form. Raises InputFileError where it cannot be read."""
+    asked = f"--bench {path}"
     try:
-        found = msgspec.json.decode(read_small_file(path, f"--bench {path}", _FORM), type=_Schema)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = msgspec.json.decode(read_small_file(path, asked, _FORM), type=_Schema)
+    except msgspec.ValidationError:
         return False
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        hint = f"a whole file: a record of `sublight bench`, or {_FORM}"
+        raise InputFileError(asked, f"this is no JSON ({error})", hint) from None
     return found.schema is not None
 
 
