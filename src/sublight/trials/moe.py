@@ -135,7 +135,7 @@ def _not_tried(why: str) -> tuple[Step, Step, Step]:
 
 
 # Each of these agreed with the oracle, eager and in a graph, at numbers of tokens from 1 to 1024 of GLM-5's shards and
-# Qwen3-30B-A3B's layer: docs/measured/2026-11-30-h200-kernels-*.json. Their adapters take nothing but NVFP4 with SwiGLU.
+# Qwen3-30B-A3B's layer: docs/measured/2026-11-30-h200-kernels-*.json. Their adapters take NVFP4 with SwiGLU only.
 SGLANG_MARLIN = MoeTrial(
     candidate="sglang-marlin",
     ends=("moe_wna16_marlin_gemm", "fused_marlin_moe"),
