@@ -1,5 +1,6 @@
 """What the pages say of measurements is what the records say, and the records load."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from sublight.audit.proven import TRIALS
 from sublight.bench.join import BENCH_TYPES, joined
 from sublight.bench.record.kernels import KernelBench, Result, Shape
-from sublight.facts.gpu import parse_gpus
+from sublight.facts.gpu import get_gpu, parse_gpus
 from sublight.facts.interconnect import interconnect_for
 from sublight.facts.model import read_model
 from sublight.facts.workload import Layout, Workload
@@ -130,3 +131,17 @@ def test_what_the_records_give_a_step_is_what_the_page_says() -> None:
     assert f"{'step':<37}{sum(floors.values()) * 1e3:>9.3f}{total * 1e3:>15.3f}\n" in page
     assert set(both.missing) == {"indexer.scores", "attn.core"}
     assert all(f"{row} (" in page for row in both.missing)
+
+
+def test_the_prediction_follows_from_the_record_and_the_catalogue() -> None:
+    run = json.loads((MEASURED / "2026-11-30-h200-moe-decode-99kb.json").read_text())
+    figure = get_gpu("rtx-pro-6000-server").measured_bandwidth_bytes_per_s
+    assert figure is not None
+    alone = [row["bytes"] / figure.value * 1e6 for row in run["rows"]]
+    over = [row["us"] - row["bytes"] / run["copy_gb_per_s"] * 1e-3 for row in run["rows"]]
+    lines = (ROOT / PAGES[1]).read_text().splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("| RTX PRO 6000 Server, predicted"))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[at : at + 4]]
+    assert cells[0][1:] == [f"M={row['tokens']}" for row in run["rows"]]
+    assert cells[2][1:] == [f"{value:.1f}" for value in alone]
+    assert cells[3][1:] == [f"{value + more:.1f}" for value, more in zip(alone, over, strict=True)]
