@@ -68,6 +68,9 @@ class Launch:
 
     def __init__(self, sources: Sources, target: Target, options: frozenset[str]) -> None:
         self.target = target
+        # Most of this file is walked, so it is parsed in one go; one that cannot be parsed is not followed at all.
+        if (arguments := sources.module(SERVER_ARGS.rpartition(".")[0])) is not None:
+            _ = arguments.tree
         self.model = checkpoint.model_config(target)
         self.walk = Evaluator(sources, facts(sources, target, options, self.model))
         attention = attention_of(self.walk, self.model)
