@@ -82,7 +82,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     copy_s: Positive
     floor_s: Positive
     routing: str
-    results: Annotated[tuple[Result, ...], msgspec.Meta(min_length=1)]
+    results: tuple[Result, ...]
 
     @property
     def best_peer(self) -> Result | None:
@@ -128,5 +128,8 @@ class KernelBench(BenchRecord, frozen=True, kw_only=True):
     def flaws(self) -> Iterator[str]:
         for tokens in repeated(s.tokens for s in self.shapes):
             yield f"{tokens} tokens are there twice"
+        # A shape on its way from the measuring process may have none: those that a lost process timed are added here.
+        for tokens in (s.tokens for s in self.shapes if not s.results):
+            yield f"there is no result at {tokens} tokens"
         measured = [r.measurement for s in self.shapes for r in s.results if r.measurement is not None]
         yield from strangers(self.environment, measured)
