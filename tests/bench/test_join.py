@@ -11,7 +11,7 @@ from sublight.bench.record.kernels import Ceilings, KernelBench, Result, Shape
 from sublight.bench.record.measurement import BenchRecord
 from sublight.bench.record.ops import OpRow, OpsBench, Part
 from sublight.errors import UsageError
-from sublight.facts.gpu import parse_gpus
+from sublight.facts.gpu import parse_gpus, with_bandwidth
 from sublight.facts.interconnect import interconnect_for
 from sublight.facts.model import read_model
 from sublight.facts.workload import Layout, Workload
@@ -54,6 +54,18 @@ def test_rows_of_a_step(limit: DecodeLimit) -> None:
         "attn.q_b": "below its floor: read from a cache",
     }
     assert found.source.startswith("ops.json: measured on NVIDIA H200")
+    assert found.under == {}
+
+
+def test_a_time_that_only_a_slower_floor_rules_out_stays(limit: DecodeLimit) -> None:
+    """8.4 MB in 2.5 us: more than 4.8 TB/s give, and the floor was taken at 2 TB/s."""
+    _, gpu = parse_gpus("8xh200")
+    slow = with_bandwidth(gpu, 2e12, source="--bandwidth")
+    floor = decode_limit(read_model("glm-5-nvfp4"), slow, limit.workload, interconnect_for(gpu, None))
+    found = joined(ops(OpRow(id="attn.q_b", parts=(part(2.5, 78),))), floor, "ops.json")
+    assert found.rows["attn.q_b"] < floor.row("attn.q_b").time_s
+    assert list(found.under) == ["attn.q_b"]
+    assert "which stands on 2,000 GB/s (--bandwidth) where the data sheet says 4,800 GB/s" in found.under["attn.q_b"]
 
 
 def test_the_fastest_candidate_at_the_step_s_tokens(limit: DecodeLimit) -> None:
@@ -92,6 +104,13 @@ def test_collectives_by_the_fastest_way(limit: DecodeLimit) -> None:
     found = joined(bench, limit, "c.json")
     assert found.rows == {"comm.attention": pytest.approx(78 * 7e-6), "comm.mlp": pytest.approx(78 * 7e-6)}
     assert "all-reduce by symmetric memory, one-shot" in found.source
+    # Faster than anything published is no impossibility, and is said.
+    best_us = {c.id: c.best_s.known * 1e6 for c in limit.collectives}
+    quick = msgspec.structs.replace(message, ways=(Way(name="NCCL", measurement=measurement(1e-6)),))
+    assert best_us["comm.mlp"] > 1.0
+    under = joined(msgspec.structs.replace(bench, messages=(quick,)), limit, "c.json")
+    assert under.rows == {"comm.attention": pytest.approx(78e-6), "comm.mlp": pytest.approx(78e-6)}
+    assert under.under["comm.mlp"].startswith("under the floor, which is the best published time and no law (")
     with pytest.raises(UsageError, match="2 processes took part, the step has 8 ranks"):
         joined(msgspec.structs.replace(bench, processes=2), limit, "c.json")
 

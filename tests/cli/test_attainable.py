@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.decode import MODEL, kineto
+from tests.cli.decode import MODEL, STEP, kineto
 from tests.cli.test_edited_bench import made
 
 Sublight = Callable[..., Run]
@@ -61,7 +61,7 @@ def test_read_rates_of_the_card_stand_in(sublight: Sublight) -> None:
     ("fields", "found"),
     [
         # 6.3 MB of weights take 1.31 us from memory; 0.5 us is a read from cache.
-        ({"us_per_call": {"attn.qkv": 0.5}}, "attn.qkv: 0.5 us a call, and its bytes alone take 1.31 us from memory"),
+        ({"us_per_call": {"attn.qkv": 0.5}}, "attn.qkv: 0.5 us a call, and its bytes alone would take 1.31 us"),
         ({"us_per_call": {"attn.qvk": 5.0}}, "attn.qkv"),
         ({"us_per_call": {"attn.qkv": -5.0}}, "attn.qkv: -5 us a call"),
         ({"us_per_call": {"attn.qkv": 5.0}, "gpu": "b200"}, "it was measured on b200, the step is one of h200"),
@@ -74,6 +74,93 @@ def test_times_that_are_none(sublight: Sublight, tmp_path: Path, fields: dict[st
     done = sublight(*ASK, "--bench", "bench.json")
     assert (done.code, done.out) == (2, "")
     assert found in " ".join(done.err.split())
+
+
+SHEET_US = 3072 * 1024 * 2 / 4.8e12 * 1e6  # of one qkv, two of which a step makes
+
+
+def below_the_table(page: str) -> str:
+    return " ".join(page.partition("* marks an attainable time")[2].partition("Saved:")[0].split())
+
+
+def test_a_time_under_a_floor_of_less_bandwidth_is_marked(sublight: Sublight, tmp_path: Path) -> None:
+    """1.5 us a call are possible on the card of 4,800 GB/s, and under the floor of one of 2,000 GB/s."""
+    bench(tmp_path, us_per_call={"attn.qkv": 1.5, "attn.o": 2.0})
+    slow = (*ASK, "--bandwidth", "2000GB/s", "--bench", "bench.json")
+    row = by_row(sublight(*slow, "--json"))["attn.qkv"]
+    assert row["attainable_s"] == pytest.approx(3e-6)
+    assert row["attainable_s"] < row["floor_s"]
+    reason = (
+        "under the floor, which stands on 2,000 GB/s (--bandwidth) where the data sheet says 4,800 GB/s: the memory is "
+        "faster than that floor has it"
+    )
+    assert row["attainable_note"] == reason
+    for width in ("80", "100"):
+        page = sublight(*slow, "--width", width).out
+        assert "* 0.003" in next(line for line in page.splitlines() if line.startswith("QKV projection"))
+        # The sum has that time in it.
+        assert "* 0." in next(line for line in page.splitlines() if line.startswith("step "))
+        assert f"QKV projection: {reason}." in below_the_table(page)
+    as_it_is = sublight(*ASK, "--bench", "bench.json")
+    assert by_row(sublight(*ASK, "--bench", "bench.json", "--json"))["attn.qkv"]["attainable_note"] == ""
+    assert "* " not in as_it_is.out.partition("row by row")[2].partition("attainable:")[0]
+    # What the data sheet rules out is refused whatever the bandwidth, with the time of the data sheet.
+    bench(tmp_path, us_per_call={"attn.qkv": 0.5})
+    hot = sublight(*slow)
+    assert (hot.code, hot.out) == (2, "")
+    assert "attn.qkv: 0.5 us a call, and its bytes alone would take 1.31 us" in " ".join(hot.err.split())
+
+
+def test_the_scatter_of_a_clock_is_said(sublight: Sublight, tmp_path: Path) -> None:
+    bench(tmp_path, us_per_call={"attn.qkv": SHEET_US * 0.99})
+    row = by_row(sublight(*ASK, "--bench", "bench.json", "--json"))["attn.qkv"]
+    assert row["attainable_s"] < row["floor_s"]
+    assert row["attainable_note"] == "under the floor by no more than a clock scatters"
+    # A later file's time takes the place of the earlier one's, and of what was said of it.
+    (tmp_path / "more.json").write_text(json.dumps({"us_per_call": {"attn.qkv": 4.0}}))
+    row = by_row(sublight(*ASK, "--bench", "bench.json", "--bench", "more.json", "--json"))["attn.qkv"]
+    assert (row["attainable_s"], row["attainable_note"]) == (pytest.approx(8e-6), "")
+
+
+def test_a_time_over_the_measured_one_is_marked(sublight: Sublight, tmp_path: Path) -> None:
+    """qkv takes 20 us a step in the trace: 14 us a call would be 28."""
+    bench(tmp_path, us_per_call={"attn.qkv": 14.0, "head": 3.5})
+    asked = (*ASK, "--bench", "bench.json", "--save", "gap.json")
+    page = sublight(*asked).out
+    lines = {line.split("  ")[0]: line for line in page.splitlines()}
+    assert "* 0.028" in lines["QKV projection"]
+    assert "*" not in lines["lm_head"] + lines["step"]
+    told = below_the_table(page)
+    assert "QKV projection: over the measured time: the step did better than the benchmark, which makes each" in told
+    assert "by itself with nothing in the cache" in told
+    # A record of before the notes says at least that much.
+    saved = (tmp_path / "gap.json").read_text()
+    data = json.loads(saved)
+    for row in data["record"]["rows"]:
+        del row["attainable_note"]
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    assert "QKV projection: over the measured time: the step did better." in below_the_table(
+        sublight("show", "old.json").out
+    )
+
+
+def test_a_prediction_over_the_measured_time_is_marked(sublight: Sublight, tmp_path: Path) -> None:
+    quick = [(name, grid, 0.5 if "rms_norm" in name else us, gap) for name, grid, us, gap in STEP]
+    (tmp_path / "trace.json").write_text(json.dumps(kineto(launches=quick)))
+    done = sublight(*ASK)
+    assert "norms: over the measured time: the step did better than predicted" in below_the_table(done.out)
+    assert "to beat a prediction is legal" in done.out
+
+
+@pytest.mark.parametrize("again", ["bench.json", "./bench.json", "link.json"])
+def test_a_file_given_twice_is_refused(sublight: Sublight, tmp_path: Path, again: str) -> None:
+    bench(tmp_path, us_per_call={"attn.qkv": 4.0})
+    (tmp_path / "link.json").symlink_to("bench.json")
+    done = sublight(*ASK, "--bench", "bench.json", "--bench", again)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count("found:") == 1
+    assert f"--bench {again.removeprefix('./')}" in done.err
+    assert "the same file is given twice" in done.err
 
 
 def test_nothing_to_set_it_beside(sublight: Sublight, tmp_path: Path) -> None:

@@ -11,19 +11,22 @@ from sublight.bench.record.ops import OpsBench
 from sublight.errors import UsageError
 from sublight.facts.workload import Layout
 from sublight.limits.decode import DecodeLimit
+from sublight.limits.under import under_floor
 from sublight.records import Record
 
-# A time this little under its floor is the scatter of a clock; more is a cache.
-_SLACK = 0.98
 BENCH_TYPES: dict[str, type[Record]] = {r.schema: r for r in (KernelBench, OpsBench, CommBench)}
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """Seconds a step by row, where they come from, and each row that was left out with the reason."""
+    """Seconds a step by row, where they come from, and each row that was left out with the reason.
+
+    `under` are rows among them whose time lies under their floor, and why that can be.
+    """
 
     rows: dict[str, float]
     source: str
     missing: dict[str, str]
+    under: dict[str, str]
 
 
 class _Time(msgspec.Struct, frozen=True):
@@ -54,19 +57,23 @@ def joined(record: BenchRecord, limit: DecodeLimit, name: str) -> Joined:
             times = list(_collectives(record, limit))
         case _:
             raise UsageError(asked, "it holds no times of rows", "a record of `sublight bench ops`, kernels or comm")
-    floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
-    known = set(floors) | {c.id for c in limit.collectives}
+    known = {r.id for r in limit.rows if r.stage == "main"} | {c.id for c in limit.collectives}
     rows: dict[str, float] = {}
     out: dict[str, str] = {}
+    below: dict[str, str] = {}
     for time in times:
         if time.row not in known:
             continue
         if time.seconds is None:
             out[time.row] = time.words
-        elif time.seconds < floors.get(time.row, 0.0) * _SLACK:
-            out[time.row] = "below its floor: read from a cache"
-        else:
-            rows[time.row] = time.seconds
+            continue
+        under = under_floor(limit, time.row, time.seconds)
+        if under is not None and not under.possible:
+            out[time.row] = under.why
+            continue
+        rows[time.row] = time.seconds
+        if under is not None:
+            below[time.row] = under.why
     if not rows:
         why = "; ".join(f"{row} ({words})" for row, words in out.items())
         raise UsageError(asked, f"none of its rows can be used: {why or 'it has none'}", "another record")
@@ -74,7 +81,7 @@ def joined(record: BenchRecord, limit: DecodeLimit, name: str) -> Joined:
     source = f"{name}: measured on {environment.title}, torch {environment.torch}, driver {environment.driver or '?'}"
     named = [t.words for t in times if t.words and t.seconds is not None]
     source += f" ({'; '.join(dict.fromkeys(named))})" if named else ""
-    return Joined(rows, source, out)
+    return Joined(rows, source, out, below)
 
 
 def _check(record: BenchRecord, limit: DecodeLimit, asked: str) -> None:

@@ -195,8 +195,9 @@ def _attainable(files: tuple[str, ...], limit: Any) -> Any:
     """What the files say that rows can reach; a row of several files is the later one's."""
     if not files:
         return None
-    from sublight.gap.attainable import merged
+    from sublight.gap.attainable import merged, refuse_twice
 
+    refuse_twice([Path(file) for file in files])
     return merged([_one_bench(Path(file), limit) for file in files])
 
 
@@ -210,7 +211,7 @@ def _one_bench(path: Path, limit: Any) -> Any:
     from sublight.records import load
 
     found: Any = joined(load(path, BENCH_TYPES), limit, path.name)  # type: ignore[arg-type]  # of the types asked for
-    return Attainable(found.rows, found.source, found.missing)
+    return Attainable(found.rows, found.source, found.missing, found.under)
 
 
 def _measured(text: str | None, trace: Any, limit: Any, bundled: bool) -> Any:

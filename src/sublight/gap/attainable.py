@@ -1,23 +1,35 @@
 """What a row can reach on this very card: as a benchmark measured it, or at the card's measured read rates."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from sublight.errors import InputFileError, UnknownNameError
+from sublight.errors import InputFileError, UnknownNameError, UsageError
 from sublight.facts.gpu import get_gpu
 from sublight.files import read_small_file
 from sublight.limits.decode import DecodeLimit
+from sublight.limits.under import under_floor
 
 _FORM = '{"gpu": "h200", "source": "how it was measured", "us_per_call": {"moe.experts": 22.9}}'
 
 
 class Attainable(msgspec.Struct, frozen=True):
-    """Seconds a step by row, where they come from, and rows that nobody timed: row -> why."""
+    """What rows can reach.
+
+    Attributes:
+        rows: seconds a step.
+        source: where they come from.
+        missing: rows that nobody timed, and why.
+        under: rows whose time lies under their floor, and why that can be.
+        predicted: whether the times are a prediction, and nobody timed the rows themselves.
+    """
 
     rows: dict[str, float]
     source: str
     missing: dict[str, str] = {}
+    under: dict[str, str] = {}
+    predicted: bool = False
 
 
 class _Bench(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,7 +48,23 @@ def at_read_rates(limit: DecodeLimit) -> Attainable | None:
     if not rows:
         return None
     curve = limit.totals.practical_s.source or "a prediction"
-    return Attainable(rows, f"one launch a row, at the read rates measured on this card: {curve}")
+    return Attainable(rows, f"one launch a row, at the read rates measured on this card: {curve}", predicted=True)
+
+
+def refuse_twice(files: Sequence[Path]) -> None:
+    """Raises UsageError for a file that is given twice, under another name too."""
+    for place, file in enumerate(files):
+        for other in files[:place]:
+            if _one_file(file, other):
+                named = "" if file == other else f", as {other} too"
+                raise UsageError(f"--bench {file}", f"the same file is given twice{named}", "each file once")
+
+
+def _one_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return one == other
 
 
 def is_record(path: Path) -> bool:
@@ -56,7 +84,9 @@ def merged(several: list[Attainable]) -> Attainable:
     """One of several: a row that more than one has is the last one's, and one is missing where none of them has it."""
     rows: dict[str, float] = {}
     missing: dict[str, str] = {}
+    under: dict[str, str] = {}
     for one in several:
+        under = {row: why for row, why in under.items() if row not in one.rows} | one.under
         rows |= one.rows
         missing |= one.missing
     missing = {row: why for row, why in missing.items() if row not in rows}
@@ -64,7 +94,7 @@ def merged(several: list[Attainable]) -> Attainable:
     if missing:
         named = ", ".join(f"{row} ({why})" for row, why in missing.items())
         source += f"; without a time: {named}"
-    return Attainable(rows, source, missing)
+    return Attainable(rows, source, missing, under)
 
 
 def read_bench(path: Path, limit: DecodeLimit) -> Attainable:
@@ -83,21 +113,27 @@ def read_bench(path: Path, limit: DecodeLimit) -> Attainable:
     if bench.gpu is not None and get_gpu(bench.gpu).name != limit.gpu.name:
         found = f"it was measured on {bench.gpu}, the step is one of {limit.gpu.name}"
         raise InputFileError(asked, found, "times of the same card")
-    calls = {r.id: r.cost.calls for r in limit.rows if r.stage == "main"} | {c.id: c.calls for c in limit.collectives}
-    floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
-    rows = {}
+    calls = {r.id: r.cost.calls for r in limit.rows if r.stage == "main"}
+    for collective in limit.collectives:  # one row may send messages of several sizes
+        calls[collective.id] = calls.get(collective.id, 0) + collective.calls
+    rows: dict[str, float] = {}
+    below: dict[str, str] = {}
     for id_, each_us in bench.us_per_call.items():
         if id_ not in calls:
             raise UnknownNameError("row of this step", id_, calls)
         seconds = each_us * 1e-6 * calls[id_]
         if not 0 < seconds < 3600:
             raise InputFileError(asked, f"{id_}: {each_us:g} us a call", "times above zero, in microseconds")
-        if seconds < floors.get(id_, 0.0):
-            floor_us = floors[id_] / calls[id_] * 1e6
+        under = under_floor(limit, id_, seconds)
+        if under is not None and not under.possible:
+            least_us = under.least_s / calls[id_] * 1e6
             raise InputFileError(
                 asked,
-                f"{id_}: {each_us:g} us a call, and its bytes alone take {floor_us:.3g} us from memory",
-                "a benchmark that reads other weights in each call, so that none are left in the L2 cache",
+                f"{id_}: {each_us:g} us a call, and {under.needs} alone would take {least_us:.3g} us",
+                "a benchmark that does all the work of the row in each call, with other weights each time, so that "
+                "none are left in the L2 cache",
             )
         rows[id_] = seconds
-    return Attainable(rows, f"{path.name}: {bench.source}" if bench.source else path.name)
+        if under is not None:
+            below[id_] = under.why
+    return Attainable(rows, f"{path.name}: {bench.source}" if bench.source else path.name, under=below)

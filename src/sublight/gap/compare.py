@@ -17,11 +17,12 @@ from sublight.gap.claims import (
     published_by_row,
     rate_or_time_s,
 )
-from sublight.gap.measured import MeasuredRow, Remedy, collective_floors, has_collectives, measured_rows, remedies
+from sublight.gap.measured import MeasuredRow, Remedy, has_collectives, measured_rows, remedies
 from sublight.gap.next_steps import NextStep, next_steps
 from sublight.gap.same import differences
 from sublight.limits.decode import DecodeLimit
 from sublight.limits.sweep import Point
+from sublight.limits.under import collective_floors
 from sublight.records import Evidence, Figure, Record, load
 from sublight.trace.analysis import Analysis
 

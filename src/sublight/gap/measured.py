@@ -4,6 +4,7 @@ import msgspec
 
 from sublight.gap.attainable import Attainable
 from sublight.limits.decode import DecodeLimit
+from sublight.limits.under import collective_floors
 from sublight.rows import ROWS, Group
 from sublight.trace.analysis import Analysis
 from sublight.trace.idle import IdleKind
@@ -16,6 +17,7 @@ class MeasuredRow(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         floor_s: None for a row that the floor does not know (unknown kernels, kinds of work without a row).
         attainable_s: what it can reach on this card, see `sublight.gap.attainable`; None where nobody measured it.
+        attainable_note: why that time does not lie between floor and measured; "" where it does.
         exposed_s: wall time in which it alone ran.
         overlapped_s: time beside other rows.
         summed_s: kernel times added up.
@@ -26,12 +28,46 @@ class MeasuredRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     floor_s: float | None
     attainable_s: float | None = None
+    attainable_note: str = ""
     exposed_s: float
     overlapped_s: float
     summed_s: float
     calls: int
     saved_s: float
     backends: tuple[str, ...]
+
+    @property
+    def is_under_floor(self) -> bool:
+        return self.attainable_s is not None and self.attainable_s < (self.floor_s or 0.0)
+
+    @property
+    def is_over_measured(self) -> bool:
+        """Whether the step did better than what is said to be attainable; both are kernel times added up."""
+        return self.attainable_s is not None and bool(self.calls) and self.attainable_s > self.summed_s
+
+    @property
+    def doubt(self) -> str:
+        """What to know of the attainable time; records of earlier versions have no note."""
+        if self.attainable_note:
+            return self.attainable_note
+        if self.is_under_floor:
+            return _UNDER
+        return _OVER if self.is_over_measured else ""
+
+
+_UNDER = "under the floor: one of the two is off"
+_OVER = "over the measured time: the step did better"
+_FLOOR_OVER = (
+    "over the measured time, as the floor is: what the floor stands on is not so, or the trace has part of the row "
+    "elsewhere"
+)
+_TIMED_OVER = (
+    f"{_OVER} than the benchmark, which makes each call by itself with nothing in the cache; in a step inputs were "
+    "just written, launches are fused, or another kernel ran"
+)
+_PREDICTED_OVER = (
+    f"{_OVER} than predicted, as one launch a row that only reads its bytes; to beat a prediction is legal"
+)
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,20 +105,31 @@ def measured_rows(limit: DecodeLimit, trace: Analysis, attainable: Attainable | 
         floor, row = floors.get(id_), rows.get(id_)
         exposed = row.exposed_ns * 1e-9 if row else 0.0
         beside = row.overlapped_ns * 1e-9 if row else 0.0
-        found.append(
-            MeasuredRow(
-                id=id_,
-                floor_s=floor,
-                attainable_s=attainable.rows.get(id_) if attainable is not None else None,
-                exposed_s=exposed,
-                overlapped_s=beside,
-                summed_s=row.summed_ns * 1e-9 if row else 0.0,
-                calls=row.calls if row else 0,
-                saved_s=saved(exposed, beside, floor),
-                backends=tuple(b.backend for b in row.backends if b.backend) if row else (),
-            )
+        measured = MeasuredRow(
+            id=id_,
+            floor_s=floor,
+            attainable_s=attainable.rows.get(id_) if attainable is not None else None,
+            exposed_s=exposed,
+            overlapped_s=beside,
+            summed_s=row.summed_ns * 1e-9 if row else 0.0,
+            calls=row.calls if row else 0,
+            saved_s=saved(exposed, beside, floor),
+            backends=tuple(b.backend for b in row.backends if b.backend) if row else (),
         )
+        if attainable is not None:
+            measured = msgspec.structs.replace(measured, attainable_note=_note(measured, attainable))
+        found.append(measured)
     return tuple(found)
+
+
+def _note(row: MeasuredRow, attainable: Attainable) -> str:
+    """Why a time lies under its floor, over the measured one, or both: the floor may be what is off."""
+    notes = [attainable.under.get(row.id, _UNDER)] if row.is_under_floor else []
+    if row.is_over_measured and (row.floor_s or 0.0) > row.summed_s:
+        notes.append(_FLOOR_OVER)
+    elif row.is_over_measured:
+        notes.append(_PREDICTED_OVER if attainable.predicted else _TIMED_OVER)
+    return "; ".join(notes)
 
 
 def saved(exposed_s: float, overlapped_s: float, floor_s: float | None) -> float:
@@ -99,15 +146,6 @@ def floors_of(limit: DecodeLimit, trace: Analysis) -> dict[str, float]:
     floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
     if has_collectives(trace):
         floors |= collective_floors(limit)
-    return floors
-
-
-def collective_floors(limit: DecodeLimit) -> dict[str, float]:
-    """Best published time of each kind of message whose time is known; drafting sends some of them at another size."""
-    floors: dict[str, float] = {}
-    for collective in limit.collectives:
-        if collective.best_s.value is not None:
-            floors[collective.id] = floors.get(collective.id, 0.0) + collective.calls * collective.best_s.value
     return floors
 
 

@@ -15,6 +15,7 @@ _IDLE = {
     IdleKind.STEP: "idle: between steps",
     IdleKind.UNKNOWN: "idle: of unknown cause",
 }
+_MARK = "*"  # on an attainable time that is to be read with the reason below the table
 _LEVELS = 6  # named steps of the waterfall; the rest is one
 
 
@@ -32,7 +33,7 @@ def measured_blocks(gap: Gap, trace: Analysis) -> list[Block]:
         )
     blocks += [Heading("What to do next"), _remedies(gap, wall)]
     blocks += [Listing(tuple(Cell(_advice(n, r)) for n, r in enumerate(gap.remedies[:_LEVELS], 1)))]
-    blocks += [Heading("Floor and measured, row by row"), rows_table(gap, trace)]
+    blocks += [Heading("Floor and measured, row by row"), rows_table(gap, trace), *_doubts(gap)]
     blocks.append(
         Paragraph(
             "Saved: what the step would lose if that row alone ran at its floor; time hidden under other rows is no "
@@ -87,7 +88,7 @@ def rows_table(gap: Gap, trace: Analysis) -> Table:
     columns = (
         Column("row"),
         Column("floor ms", "right"),
-        *([Column("attainable ms", "right", 1)] if reached else []),
+        *([Column("attainable ms", "right")] if reached else []),
         Column("exposed ms", "right"),
         Column("saved ms", "right"),
         Column("beside others ms", "right", 2),
@@ -108,7 +109,7 @@ def rows_table(gap: Gap, trace: Analysis) -> Table:
     total = [
         Cell("step", "strong"),
         Cell(show_ms(floor, 3), "strong"),
-        *([Cell(show_ms(sum(r.attainable_s or r.floor_s or 0.0 for r in gap.rows), 3), "strong")] if reached else []),
+        *([_attainable_sum(gap)] if reached else []),
         Cell(f"{breakdown.wall_ns / 1e6:,.3f}", "strong"),
     ]
     rest = [Cell(""), Cell(""), Cell(f"{trace.kernel_ns / 1e6:,.3f}"), Cell(show_count(trace.step.kernels)), Cell("")]
@@ -123,7 +124,7 @@ def _row(row: MeasuredRow, reached: bool) -> Line:
         (
             Cell(row_title(row.id), "warn" if row.id == "unknown" else "plain"),
             Cell("" if row.floor_s is None else show_ms(row.floor_s, 3)),
-            *([Cell("" if row.attainable_s is None else show_ms(row.attainable_s, 3))] if reached else []),
+            *([_attainable(row)] if reached else []),
             Cell(show_ms(row.exposed_s, 3) if row.calls else "not seen", "plain" if row.calls else "muted"),
             Cell(show_ms(row.saved_s, 3) if row.saved_s else ""),
             Cell(show_ms(row.overlapped_s, 3) if row.overlapped_s else ""),
@@ -132,6 +133,31 @@ def _row(row: MeasuredRow, reached: bool) -> Line:
             Cell(", ".join(row.backends[:3]), "muted"),
         )
     )
+
+
+def _attainable(row: MeasuredRow) -> Cell:
+    if row.attainable_s is None:
+        return Cell("")
+    text = show_ms(row.attainable_s, 3)
+    return Cell(f"{_MARK} {text}", "warn", row.doubt) if row.doubt else Cell(text)
+
+
+def _attainable_sum(gap: Gap) -> Cell:
+    """Marked where a time under its floor is in it: the sum may lie under the floor's then."""
+    text = show_ms(sum(r.attainable_s or r.floor_s or 0.0 for r in gap.rows), 3)
+    under = any(row.is_under_floor for row in gap.rows)
+    return Cell(f"{_MARK} {text}" if under else text, "strong")
+
+
+def _doubts(gap: Gap) -> list[Block]:
+    """The reason of every mark, once for all rows that it is true of."""
+    said: dict[str, list[str]] = {}
+    for row in gap.rows:
+        if row.doubt:
+            said.setdefault(row.doubt, []).append(row_title(row.id))
+    items = tuple(Cell(f"{', '.join(rows)}: {why}.", "warn") for why, rows in said.items())
+    told = Paragraph(f"{_MARK} marks an attainable time that does not lie between floor and measured:")
+    return [told, Listing(items)] if items else []
 
 
 def _time_line(title: str, ns: int, saved: str, calls: str = "", *, reached: bool) -> Line:
