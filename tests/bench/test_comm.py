@@ -58,7 +58,6 @@ def test_processes_that_say_nothing(tmp_path: Path) -> None:
 _WORKER = """
 import os, sys, time
 from sublight.bench.comm import ways, worker
-from sublight.bench.leave import leave_with_parent
 
 def hangs(payload, device, seed):
     open(f"{PLACE}/{os.getpid()}", "w").close()
@@ -73,7 +72,6 @@ def dies(payload, device, seed):
 
 ways.WAYS["all-reduce"] = {"hangs": hangs, "dies": dies, **ways.WAYS["all-reduce"]}
 if __name__ == "__main__":
-    leave_with_parent()
     worker.main(*sys.argv[1:])
 """
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from sublight.bench.clocks import Call
 from sublight.bench.inputs import Inputs, random_experts, rotating
-from sublight.bench.judge import Call, Oracle, Verdict, check_outputs, eager_only, judge
+from sublight.bench.judge import Oracle, Verdict, check_outputs, eager_only, judge
 from sublight.kernels.problem import MoeProblem
 from tests.bench import cheats
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from sublight.bench.clocks import capture, ready
+from sublight.bench.clocks import ready
 from sublight.bench.inputs import random_experts, rotating
-from sublight.bench.judge import Layer, Modes, Oracle, Verdict, check_outputs, eager_only, judge
+from sublight.bench.judge import Layer, Oracle, Verdict, judge, modes_on, ready_for_time
 from sublight.errors import BenchError
 from sublight.kernels.numerics.quantised import Quantised
 from sublight.kernels.problem import MoeProblem
@@ -20,7 +20,6 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 PROBLEM = MoeProblem(tokens=5, hidden_size=256, intermediate_size=128, num_experts=12, top_k=3)
 TOLERANCE = 3e-3
 LATE_CYCLES = 4_000_000  # 2 ms of a GPU's clock: after the call, before the judge looks again
-MODES: Modes = {"eager": eager_only, "graph": lambda call: capture([call])}
 
 
 def cuda() -> torch.device:
@@ -158,7 +157,9 @@ def writes_beyond(experts: Experts) -> Layer:
 
 def judged(make: Callable[[Experts], Layer], problem: MoeProblem = PROBLEM) -> Verdict:
     experts = random_experts(problem, cuda(), 0)
-    verdict = judge(make(experts), Oracle(experts, rotating(problem, cuda(), 0, None)), TOLERANCE, MODES, str(problem))
+    verdict = judge(
+        make(experts), Oracle(experts, rotating(problem, cuda(), 0, None)), TOLERANCE, modes_on(cuda()), str(problem)
+    )
     torch.cuda.synchronize()
     return verdict
 
@@ -214,15 +215,12 @@ def test_a_layer_that_does_nothing_once_it_is_timed(clock: str) -> None:
         if out.data_ptr() in known:
             right(x, ids, weights, out)
 
-    assert judge(run, oracle, TOLERANCE, MODES, "here").reason == ""
-    outs = [torch.empty_like(i.x) for i in inputs]
-    calls = [partial(run, i.x, i.ids, i.weights, o) for i, o in zip(inputs, outs, strict=True)]
+    assert judge(run, oracle, TOLERANCE, modes_on(cuda()), "here").reason == ""
     if clock == "CUDA graph replay":
         with pytest.raises(BenchError, match="nothing was launched"):
-            ready("CUDA graph replay", calls)
+            ready_for_time("CUDA graph replay", run, inputs, oracle, TOLERANCE)
         return
-    timed = ready("CUDA events", calls)
-    reason = check_outputs(timed.once, outs, oracle.expected, TOLERANCE)
+    _, reason = ready_for_time("CUDA events", run, inputs, oracle, TOLERANCE)
     assert reason.startswith("call 0 of those that are timed: 1280 of 1280 values are NaN")
 
 

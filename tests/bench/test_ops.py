@@ -168,7 +168,6 @@ def test_a_rehearsal_of_a_step(tmp_path: Path) -> None:
 # A worker in which one product never returns and another takes its process down.
 _WORKER = """
 import os, signal, sys, time
-from sublight.bench.leave import leave_with_parent
 from sublight.bench.ops import products, worker
 
 def hangs(made):
@@ -179,7 +178,6 @@ def dies(made):
 
 products._MAKERS |= {"attention": (hangs,), "argmax": (dies,)}
 if __name__ == "__main__":
-    leave_with_parent()
     worker.main(*sys.argv[1:])
 """
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from sublight.bench.kernels.run import bench_kernels, chosen, rank_problem
+from sublight.bench.ops.run import bench_ops
 from sublight.bench.record.kernels import KernelBench
 from sublight.bench.watch import watch
 from sublight.errors import BenchError, UnknownNameError, UsageError
 from sublight.facts.model import Model, read_model
-from sublight.facts.workload import Layout
+from sublight.facts.workload import Layout, Workload
 from tests.bench.models import write_tiny
 
 CHEATS = "tests.bench.cheats"
@@ -42,14 +43,14 @@ def test_silence_and_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     heard: list[bytes] = []
     ended = watch("silent", b"first", 3.0, heard.append)
     assert heard == [b"first", b"second"]
-    assert (ended.hung, ended.code, ended.reason) == (True, -9, "no answer")
+    assert (ended.silent_s, ended.code, ended.reason) == (3.0, -9, "no answer within 3 s")
 
 
 def test_a_process_that_leaves_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "leaves.py").write_text("import sys\nprint('what went wrong', file=sys.stderr)\nsys.exit(3)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     ended = watch("leaves", b"", 60.0, lambda line: None)
-    assert (ended.hung, ended.reason) == (False, "its process left with 3: what went wrong")
+    assert (ended.silent_s, ended.reason) == (None, "its process left with 3: what went wrong")
 
 
 def test_the_measuring_process_ends_with_the_one_that_started_it() -> None:
@@ -69,6 +70,22 @@ def test_a_process_that_ends_by_itself_does_so_in_peace() -> None:
     finally:
         process.stdin.close()
         process.stderr.close()
+
+
+def test_without_torch_the_process_says_what_brings_it(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "torch.py").write_text("raise ImportError('no torch here')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "none"))
+    for run, asked in (
+        (lambda: measured(tiny, "HONEST"), "measuring kernels"),
+        (lambda: bench_ops(tiny, Workload(), device="cpu"), "timing the rows of a step"),
+    ):
+        with pytest.raises(BenchError) as caught:
+            run()
+        assert (caught.value.asked, caught.value.found) == (asked, "no torch here")
+        assert caught.value.hint == "pip install 'sublight[kernels]', which brings torch"
 
 
 def test_one_that_hangs_is_ended_and_the_others_go_on(tiny: Model) -> None:

@@ -16,22 +16,23 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from sublight.bench.clocks import Call, Timed, capture, ready
 from sublight.bench.inputs import GUARD_BYTES, Inputs, guarded, guarded_copy, guards_intact
-from sublight.bench.record.measurement import Agreed, Mode
-from sublight.errors import BenchError, SublightError
+from sublight.bench.record.measurement import Agreed, ClockName, Mode
+from sublight.errors import SublightError
 from sublight.kernels.agreement import compare
 from sublight.kernels.numerics.quantised import Quantised
 from sublight.kernels.reference import Experts, moe_forward
 
 Layer = Callable[[Tensor, Tensor, Tensor, Tensor], object]
 """(x, ids, weights, out): a prepared layer."""
-Call = Callable[[], object]
 # How a call becomes what is repeated: itself, or the replay of a graph that it was captured into.
-Modes = Mapping[Mode, Callable[[Call], Callable[[], object]]]
+Modes = Mapping[Mode, Callable[[Call], Call]]
 # Inputs by place: the third time the first are back, so that a kernel that alternates is caught too.
 _ORDER = (0, 1, 0, 2)
 _BUSY_CYCLES = 10_000_000  # of a GPU's clock: 5 ms, longer than any launch waits
@@ -56,9 +57,17 @@ class Oracle:
         self.fingerprints = _fingerprints(experts)
 
 
-def eager_only(call: Call) -> Callable[[], object]:
+def eager_only(call: Call) -> Call:
     """The call itself."""
     return call
+
+
+def modes_on(device: torch.device) -> Modes:
+    """Every way in which calls are repeated there."""
+    modes: dict[Mode, Callable[[Call], Call]] = {"eager": eager_only}
+    if device.type == "cuda":
+        modes["graph"] = lambda call: capture([call])
+    return modes
 
 
 def judge(run: Layer, oracle: Oracle, tolerance: float, modes: Modes, where: str) -> Verdict:
@@ -160,6 +169,18 @@ class _Bench:
         return ""
 
 
+def ready_for_time(
+    clock: ClockName, run: Layer, inputs: Sequence[Inputs], oracle: Oracle, tolerance: float
+) -> tuple[Timed, str]:
+    """Calls of a layer, made ready and run once: they, and "" or why those very calls are wrong.
+
+    Raises what the layer raises, and BenchError as `ready` does.
+    """
+    outs = [torch.empty_like(i.x) for i in inputs]
+    made = ready(clock, [partial(run, i.x, i.ids, i.weights, out) for i, out in zip(inputs, outs, strict=True)])
+    return made, check_outputs(made.once, outs, oracle.expected, tolerance)
+
+
 def check_outputs(replay: Call, outs: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> str:
     """The very calls that are timed, poisoned and run once: "" or why their outputs are wrong."""
     for out in outs:
@@ -228,6 +249,3 @@ def _wait(device: torch.device) -> None:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else "no message"
-
-
-__all__ = ["BenchError", "Layer", "Oracle", "Verdict", "check_outputs", "dirty_memory", "eager_only", "judge"]

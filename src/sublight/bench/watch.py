@@ -24,19 +24,19 @@ class Ended:
     """How a watched process ended.
 
     Attributes:
-        hung: it said nothing for the time allowed, and was ended.
+        silent_s: how long it had said nothing when it was ended for that; None where it was not.
         code: what it left with; below zero is the signal that ended it.
         error: the last lines of its standard error; of several processes, the first line that names an error.
     """
 
-    hung: bool
+    silent_s: float | None
     code: int
     error: str
 
     @property
     def reason(self) -> str:
-        if self.hung:
-            return "no answer"
+        if self.silent_s is not None:
+            return f"no answer within {self.silent_s:g} s"
         how = f"was ended by signal {-self.code}" if self.code < 0 else f"left with {self.code}"
         return f"its process {how}" + (f": {self.error}" if self.error else "")
 
@@ -49,7 +49,7 @@ def watch(
     Args:
         limit_s: how long it may be silent.
         launcher: words between python and "-m module", such as torchrun's, which starts several processes. Each of them
-            has to leave when its standard input ends (`leave_with_parent`): a launcher that is killed leaves them
+            has to leave when its standard input ends (`answer_watcher`): a launcher that is killed leaves them
             behind.
     """
     with tempfile.TemporaryDirectory(prefix="sublight-bench-") as folder:
@@ -66,7 +66,7 @@ def watch(
                 hung = _listen(process, _lines(lines), limit_s, heard)
             finally:
                 code = _end(process, bool(launcher))
-        return Ended(hung, code, _first_error(errors) if launcher else _last_lines(errors))
+        return Ended(limit_s if hung else None, code, _first_error(errors) if launcher else _last_lines(errors))
 
 
 def _end(process: "subprocess.Popen[bytes]", several: bool) -> int:

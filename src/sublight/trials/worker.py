@@ -7,19 +7,16 @@ msgspec and torch there, which engines bring.
 import ctypes
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
 
 import msgspec
 import torch
 
+from sublight.bench.answering import Say, answer
 from sublight.bench.ceilings import measure_ceilings
-from sublight.bench.clocks import capture, ready
 from sublight.bench.environment import seen
 from sublight.bench.inputs import Inputs, cold_sets, guarded, hits, layer_bytes, random_experts, rotating
-from sublight.bench.judge import Layer, Modes, Oracle, check_outputs, dirty_memory, eager_only, judge
+from sublight.bench.judge import Layer, Oracle, dirty_memory, judge, modes_on, ready_for_time
 from sublight.bench.kernels.work import find_candidate, tolerance_of
 from sublight.bench.peers.base import Candidate
 from sublight.bench.protocol import StoppingRule, interleave, is_cold, rate_warning
@@ -51,22 +48,19 @@ _COPIES = 3  # of a layer's weights: as in the checkpoint, in the kernel's layou
 _BUDGET_S = 1.0
 # Of an adapter that was written for another version: names that moved, arguments that changed.
 _MISFITS = (ImportError, AttributeError, TypeError)
-Say = Callable[[Said], None]
 
 
 def main(job_file: str, lines_file: str) -> None:
     _end_with_parent()
-    job = msgspec.json.decode(Path(job_file).read_bytes(), type=Job)
-    with Path(lines_file).open("ab", buffering=0) as lines:
-
-        def say(said: Said) -> None:
-            lines.write(msgspec.json.encode(said) + b"\n")
-
-        _tried(job, say)
-        say(Done())
+    answer(Job, _work, job_file, lines_file)
 
 
-def _tried(job: Job, say: Say) -> None:
+def _work(job: Job, say: Say) -> None:
+    _try(job, say)
+    say(Done())
+
+
+def _try(job: Job, say: Say) -> None:
     say(Began("looking at the machine", backends=False))
     device = torch.device(job.device)
     torch.set_grad_enabled(False)  # as engines run: some dispatch their calls differently otherwise
@@ -100,12 +94,6 @@ class _Trial:
         self.candidate, self.experts, self.say = candidate, experts, say
         self.tolerance = tolerance_of(candidate, job.problem)
         self.agreed: dict[int, Agreed] = {}
-
-    @property
-    def modes(self) -> Modes:
-        if self.device.type != "cuda":
-            return {"eager": eager_only}
-        return {"eager": eager_only, "graph": lambda call: capture([call])}
 
     def inputs(self, tokens: int) -> tuple[MoeProblem, list[Inputs]]:
         problem = msgspec.structs.replace(self.job.problem, tokens=tokens)
@@ -141,7 +129,7 @@ class _Trial:
             self.say(Began(f"comparing it with the oracle at {_tokens(tokens)}", backends=True))
             problem, inputs = self.inputs(tokens)
             self._dirty()
-            verdict = judge(layer, Oracle(self.experts, inputs), self.tolerance, self.modes, str(problem))
+            verdict = judge(layer, Oracle(self.experts, inputs), self.tolerance, modes_on(self.device), str(problem))
             if verdict.agreed is None:
                 self.say(Differs(tokens, verdict.reason))
                 return False
@@ -165,10 +153,7 @@ class _Trial:
         """By the benchmark's protocol: many calls in one graph, rotating weights, the very calls looked at before."""
         problem, inputs = self.inputs(tokens)
         oracle = Oracle(self.experts, inputs)
-        outs = [torch.empty_like(one.x) for one in inputs]
-        calls = [partial(layer, i.x, i.ids, i.weights, out) for i, out in zip(inputs, outs, strict=True)]
-        made = ready(clock_for(self.job.device), calls)
-        wrong = check_outputs(made.once, outs, oracle.expected, self.tolerance)
+        made, wrong = ready_for_time(clock_for(self.job.device), layer, inputs, oracle, self.tolerance)
         if wrong:
             self.say(NotTimed(wrong))
             return

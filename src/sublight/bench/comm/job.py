@@ -2,6 +2,7 @@
 
 import msgspec
 
+from sublight.bench.answering import Failed
 from sublight.bench.record.comm import Way
 from sublight.bench.record.measurement import Environment
 
@@ -48,14 +49,6 @@ class Tried(msgspec.Struct, frozen=True, tag="tried"):
     send: int
     way: str
     found: Way
-
-
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The processes cannot go on: one of our errors."""
-
-    asked: str
-    found: str
-    hint: str
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

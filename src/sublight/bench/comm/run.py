@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from sublight.bench.comm.job import Began, CommJob, Done, Failed, Machine, Said, Send, Tried
+from sublight.bench.answering import Failed
+from sublight.bench.comm.job import Began, CommJob, Done, Machine, Said, Send, Tried
 from sublight.bench.record.comm import CommBench, Message, Way
 from sublight.bench.watch import Ended, watch
 from sublight.errors import BenchError, UsageError
@@ -53,7 +54,7 @@ def bench_comm(
         raise UsageError("the processes of collectives", found, f"--processes from 2 to {ranks}")
     rounds = _ROUNDS if device == "cuda" else _REHEARSED_ROUNDS
     job = CommJob(sends=tuple(sends), device=device, seed=seed, rounds=rounds)
-    listener = _Listener(job, processes, limit_s, progress or (lambda _: None))
+    listener = _Listener(job, processes, progress or (lambda _: None))
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nnodes=1", f"--nproc-per-node={processes}"]
     while not listener.done:
         ended = watch(_MODULE, msgspec.json.encode(listener.job), limit_s, listener.hear, launcher)
@@ -89,10 +90,9 @@ def step_sends(model: Model, workload: Workload) -> list[Send]:
 class _Listener:
     """What the processes said so far, and what is left to try if they have to be started again."""
 
-    def __init__(self, job: CommJob, processes: int, limit_s: float, progress: Callable[[str], None]) -> None:
+    def __init__(self, job: CommJob, processes: int, progress: Callable[[str], None]) -> None:
         self.job = job
         self.asked = f"collectives between {processes} processes"
-        self.limit_s = limit_s
         self.progress = progress
         self.machine: Machine | None = None
         self.tried: dict[int, list[Way]] = {}
@@ -124,13 +124,12 @@ class _Listener:
             BenchError: they were at nothing yet.
         """
         hint = "a longer --time-limit, NCCL_DEBUG=INFO to see what waits, or --device cpu"
-        reason = f"no answer within {self.limit_s:g} s" if ended.hung else ended.reason
         if self.now is None and not self.tried:
-            raise BenchError(self.asked, reason, hint)
+            raise BenchError(self.asked, ended.reason, hint)
         if self.now is None:
-            self.untried, self.done = f"not tried, the processes could not be started again: {reason}", True
+            self.untried, self.done = f"not tried, the processes could not be started again: {ended.reason}", True
             return
-        self._keep(self.now.send, self.now.way, Way(name=self.now.name, reason=reason))
+        self._keep(self.now.send, self.now.way, Way(name=self.now.name, reason=ended.reason))
 
     def messages(self) -> tuple[Message, ...]:
         """Raises BenchError where nothing has a time."""

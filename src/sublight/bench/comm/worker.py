@@ -7,36 +7,24 @@ slowest rank's.
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 import torch
 import torch.distributed as dist
 
+from sublight.bench.answering import answer_watcher
 from sublight.bench.clocks import Timed, ready
-from sublight.bench.comm.job import Began, CommJob, Done, Failed, Machine, Said, Send, Tried
+from sublight.bench.comm.job import Began, CommJob, Done, Machine, Said, Send, Tried
 from sublight.bench.comm.ways import WAYS, Unavailable, Ways
 from sublight.bench.environment import require_cuda, seen
-from sublight.bench.leave import leave_with_parent
 from sublight.bench.protocol import StoppingRule, interleave
 from sublight.bench.record.comm import Way
 from sublight.bench.record.measurement import Agreed, Environment, Measurement, clock_for
-from sublight.errors import BenchError, SublightError
+from sublight.errors import BenchError
 
 
 def main(job_file: str, lines_file: str) -> None:
-    job = msgspec.json.decode(Path(job_file).read_bytes(), type=CommJob)
-    first = int(os.environ["RANK"]) == 0
-    with Path(lines_file).open("ab", buffering=0) as lines:
-
-        def say(said: Said) -> None:
-            if first:
-                lines.write(msgspec.json.encode(said) + b"\n")
-
-        try:
-            _work(job, say)
-        except SublightError as error:
-            say(Failed(error.asked, error.found, error.hint))
+    answer_watcher(CommJob, _work, job_file, lines_file, aloud=int(os.environ["RANK"]) == 0)
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -143,5 +131,4 @@ def _topology(device: str, count: int) -> str:
 
 
 if __name__ == "__main__":
-    leave_with_parent()
     main(*sys.argv[1:])

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from sublight.bench.record.kernels import Ceilings, Checked, Shape
-from sublight.bench.record.measurement import ClockName, Environment
+from sublight.bench.answering import Done, Failed, Machine
+from sublight.bench.record.kernels import Checked, Shape
+from sublight.bench.record.measurement import ClockName
 from sublight.kernels.problem import MoeProblem
 
 
@@ -39,11 +40,6 @@ class Began(msgspec.Struct, frozen=True, tag="began"):
     what: str
 
 
-class Machine(msgspec.Struct, frozen=True, tag="machine"):
-    environment: Environment
-    ceilings: Ceilings
-
-
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """A candidate that takes no part."""
 
@@ -64,18 +60,6 @@ class Measured(msgspec.Struct, frozen=True, tag="measured"):
 
 class Compared(msgspec.Struct, frozen=True, tag="compared"):
     checked: Checked
-
-
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The process itself cannot go on: one of our errors."""
-
-    asked: str
-    found: str
-    hint: str
-
-
-class Done(msgspec.Struct, frozen=True, tag="done"):
-    environment: Environment
 
 
 Said = Began | Machine | Refused | Prepared | Measured | Compared | Failed | Done

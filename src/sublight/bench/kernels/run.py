@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from sublight.bench.kernels.job import Began, Compared, Done, Failed, Job, Machine, Measured, Prepared, Refused, Said
+from sublight.bench.answering import Done, Failed, Machine, over_time
+from sublight.bench.kernels.job import Began, Compared, Job, Measured, Prepared, Refused, Said
 from sublight.bench.peers import PEERS
 from sublight.bench.record.kernels import Checked, KernelBench, Result, Shape
 from sublight.bench.record.measurement import clock_for
@@ -15,7 +16,7 @@ from sublight.facts.workload import Layout, Routing
 from sublight.kernels.catalogue import all_kernels
 from sublight.kernels.problem import MoeProblem
 
-_MODULE = "sublight.bench.worker"
+_MODULE = "sublight.bench.kernels.worker"
 _MOST_TOKENS = 65536
 
 
@@ -70,7 +71,7 @@ def bench_kernels(
         ended = watch(_MODULE, msgspec.json.encode(listener.job), limit_s, listener.hear)
         if listener.done is not None:
             break
-        listener.lost(ended, limit_s)
+        listener.lost(ended)
     return listener.record(model, layout, load)
 
 
@@ -138,7 +139,7 @@ class _Listener:
             case Done():
                 self.done = said
 
-    def lost(self, ended: Ended, limit_s: float) -> None:
+    def lost(self, ended: Ended) -> None:
         """The process is gone before its work was done: its candidate is out, and the rest is left to do.
 
         Raises:
@@ -146,12 +147,11 @@ class _Listener:
         """
         name, tokens = self.now.candidate, self.now.tokens
         doing = f"{self.now.what} at {tokens} token{'s' * (tokens != 1)}" if tokens else self.now.what
-        reason = f"no answer within {limit_s:g} s" if ended.hung else ended.reason
         if not name:
             raise BenchError(
-                f"measuring kernels ({doing})", reason, "fewer candidates (--peers), or a longer --time-limit"
+                f"measuring kernels ({doing})", ended.reason, "fewer candidates (--peers), or a longer --time-limit"
             )
-        words = f"{doing}: {reason}"
+        words = f"{doing}: {ended.reason}"
         self.progress(f"{name}: {words}")
         if tokens:
             where = self.lost_at.setdefault(tokens, [])
@@ -176,16 +176,12 @@ class _Listener:
             raise BenchError(
                 f"measuring kernels of {model.name}", f"none can run: {reasons}", "another model or --peers"
             )
-        clocks = self.done.environment if self.done is not None else self.machine.environment
-        environment = msgspec.structs.replace(
-            self.machine.environment, clocks_mhz=clocks.clocks_mhz, notes=clocks.notes
-        )
         shapes = [
             msgspec.structs.replace(s, results=(*s.results, *self.lost_at.get(t, ())))
             for t, s in sorted(self.shapes.items())
         ]
         return KernelBench(
-            environment=environment,
+            environment=over_time(self.machine, self.done),
             seed=self.job.seed,
             model=model.name,
             layout=str(layout),

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
 from typing import Any
 
 import msgspec
 import torch
 
+from sublight.bench.answering import Done, Machine
 from sublight.bench.ceilings import measure_ceilings
-from sublight.bench.clocks import Timed, capture, ready
+from sublight.bench.clocks import Timed
 from sublight.bench.environment import seen
 from sublight.bench.inputs import Inputs, cold_sets, hits, layer_bytes, random_experts, rotating
-from sublight.bench.judge import Layer, Modes, Oracle, Verdict, check_outputs, dirty_memory, eager_only, judge
-from sublight.bench.kernels.job import Began, Compared, Done, Job, Machine, Measured, Prepared, Refused, Said
+from sublight.bench.judge import Layer, Oracle, Verdict, dirty_memory, judge, modes_on, ready_for_time
+from sublight.bench.kernels.job import Began, Compared, Job, Measured, Prepared, Refused, Said
 from sublight.bench.peers import PEERS
 from sublight.bench.peers.base import Candidate
 from sublight.bench.peers.own import own_kernels, reference
@@ -43,12 +43,6 @@ class _Bench:
     say: Callable[[Said], None]
     layers: dict[str, Layer] = field(default_factory=dict)
     candidates: dict[str, Candidate] = field(default_factory=dict)
-
-    @property
-    def modes(self) -> Modes:
-        if self.device.type != "cuda":
-            return {"eager": eager_only}
-        return {"eager": eager_only, "graph": lambda call: capture([call])}
 
 
 def work(job: Job, say: Callable[[Said], None]) -> None:
@@ -135,9 +129,8 @@ def _inputs(bench: _Bench, tokens: int) -> tuple[MoeProblem, list[Inputs]]:
 def _judged(bench: _Bench, name: str, oracle: Oracle, problem: MoeProblem) -> Verdict:
     bench.say(Began(name, problem.tokens, "comparing it with the oracle"))
     _dirty(bench)
-    verdict = judge(
-        bench.layers[name], oracle, tolerance_of(bench.candidates[name], problem), bench.modes, str(problem)
-    )
+    tolerance = tolerance_of(bench.candidates[name], problem)
+    verdict = judge(bench.layers[name], oracle, tolerance, modes_on(bench.device), str(problem))
     _require_working_gpu(bench)
     if "changed the weights" in verdict.reason:
         # The others are to be judged by the weights that they were prepared from.
@@ -245,13 +238,10 @@ def _ready(
 ) -> str:
     """Make a candidate's calls ready and look at what those very calls give: "" or why they are not timed."""
     bench.say(Began(name, problem.tokens, "making it ready to be timed"))
-    layer = bench.layers[name]
-    outs = [torch.empty_like(i.x) for i in inputs]
-    calls = [partial(layer, i.x, i.ids, i.weights, out) for i, out in zip(inputs, outs, strict=True)]
+    tolerance = tolerance_of(bench.candidates[name], problem)
     made: Timed | None
     try:
-        made = ready(bench.job.clock, calls)
-        wrong = check_outputs(made.once, outs, oracle.expected, tolerance_of(bench.candidates[name], problem))
+        made, wrong = ready_for_time(bench.job.clock, bench.layers[name], inputs, oracle, tolerance)
     except SublightError as error:
         return f"{error.asked}: {error.found}"
     except torch.cuda.OutOfMemoryError:

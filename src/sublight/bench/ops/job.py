@@ -2,9 +2,9 @@
 
 import msgspec
 
+from sublight.bench.answering import Done, Failed, Machine
 from sublight.bench.ops.plan import Launch
-from sublight.bench.record.kernels import Ceilings
-from sublight.bench.record.measurement import ClockName, Environment, Measurement
+from sublight.bench.record.measurement import ClockName, Measurement
 
 
 class OpsJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,11 +22,6 @@ class OpsJob(msgspec.Struct, frozen=True, kw_only=True):
     budget_s: float
 
 
-class Machine(msgspec.Struct, frozen=True, tag="machine"):
-    environment: Environment
-    ceilings: Ceilings
-
-
 class Began(msgspec.Struct, frozen=True, tag="began"):
     """What is being done now; -1 is the machine itself. If nothing follows in time, this is what hangs."""
 
@@ -40,18 +35,6 @@ class Timed(msgspec.Struct, frozen=True, tag="timed"):
     library: str
     measurement: Measurement | None
     reason: str
-
-
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The process itself cannot go on: one of our errors."""
-
-    asked: str
-    found: str
-    hint: str
-
-
-class Done(msgspec.Struct, frozen=True, tag="done"):
-    environment: Environment
 
 
 Said = Machine | Began | Timed | Failed | Done

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from sublight.bench.ops.job import Began, Done, Failed, Machine, OpsJob, Said, Timed
+from sublight.bench.answering import Done, Failed, Machine, over_time
+from sublight.bench.ops.job import Began, OpsJob, Said, Timed
 from sublight.bench.ops.plan import Launch, RowPlan, step_launches
 from sublight.bench.record.measurement import clock_for
 from sublight.bench.record.ops import OpRow, OpsBench, Part
@@ -44,7 +45,7 @@ def bench_ops(
     plans = step_launches(model, workload)
     launches = dict(enumerate(launch for plan in plans for launch, _ in plan.launches))
     job = OpsJob(launches=launches, device=device, seed=seed, clock=clock_for(device, eager), budget_s=budget_s)
-    listener = _Listener(job, plans, limit_s, progress or (lambda _: None))
+    listener = _Listener(job, plans, progress or (lambda _: None))
     while listener.done is None and listener.job.launches:
         ended = watch(_MODULE, msgspec.json.encode(listener.job), limit_s, listener.hear)
         if listener.done is None:
@@ -55,10 +56,9 @@ def bench_ops(
 class _Listener:
     """What the process said so far, and what is left to do if it has to be started again."""
 
-    def __init__(self, job: OpsJob, plans: list[RowPlan], limit_s: float, progress: Callable[[str], None]) -> None:
+    def __init__(self, job: OpsJob, plans: list[RowPlan], progress: Callable[[str], None]) -> None:
         self.job = job
         self.plans = plans
-        self.limit_s = limit_s
         self.progress = progress
         self.names = [plan.id for plan in plans for _ in plan.launches]
         self.machine: Machine | None = None
@@ -87,22 +87,19 @@ class _Listener:
         Raises:
             BenchError: it was at no launch.
         """
-        reason = f"no answer within {self.limit_s:g} s" if ended.hung else ended.reason
         if self.now < 0:
-            raise BenchError("timing the rows of a step", reason, "a longer --time-limit, or --device cpu")
-        self._keep(Timed(launch=self.now, library="", measurement=None, reason=reason))
+            raise BenchError("timing the rows of a step", ended.reason, "a longer --time-limit, or --device cpu")
+        self._keep(Timed(launch=self.now, library="", measurement=None, reason=ended.reason))
 
     def record(self, model: Model, workload: Workload) -> OpsBench:
         assert self.machine is not None
-        last = (self.done or self.machine).environment
-        environment = msgspec.structs.replace(self.machine.environment, clocks_mhz=last.clocks_mhz, notes=last.notes)
         numbers = iter(range(len(self.names)))
         rows = [
             OpRow(id=plan.id, parts=tuple(self._part(next(numbers), launch, count) for launch, count in plan.launches))
             for plan in self.plans
         ]
         return OpsBench(
-            environment=environment,
+            environment=over_time(self.machine, self.done),
             seed=self.job.seed,
             model=model.name,
             layout=str(workload.layout),

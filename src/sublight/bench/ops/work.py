@@ -5,10 +5,11 @@ from functools import partial
 
 import torch
 
+from sublight.bench.answering import Done, Machine
 from sublight.bench.ceilings import measure_ceilings
 from sublight.bench.clocks import ready
 from sublight.bench.environment import seen
-from sublight.bench.ops.job import Began, Done, Machine, OpsJob, Said, Timed
+from sublight.bench.ops.job import Began, OpsJob, Said, Timed
 from sublight.bench.ops.plan import Launch
 from sublight.bench.ops.products import RING, Maker, Missing, Product, make, makers
 from sublight.bench.protocol import StoppingRule, interleave, is_cold, rate_warning, sets_needed
