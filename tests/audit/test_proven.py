@@ -9,7 +9,7 @@ import pytest
 from sublight.audit import proven
 from sublight.audit.engines.base import Declaration, Route
 from sublight.audit.installation import Installation
-from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed
+from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step, failed, passed, unknown
 from sublight.audit.log import read_log
 from sublight.audit.log.record import FactKind
 from sublight.audit.origin import of_log as of_log_origin
@@ -21,6 +21,7 @@ from sublight.audit.seen import of_another_run, of_log, seen_in
 from sublight.facts.workload import Layout
 from sublight.gap.example import bundled_example
 from sublight.registry import Registry
+from sublight.report.views.audit import verdict_cell
 from sublight.trace import classify
 from tests.audit.scenes import distribution, installation, scene, target
 
@@ -125,6 +126,29 @@ def test_nothing_is_tried_that_was_not_asked_for_or_leads_elsewhere(
     below = failed(Rung.INSTALLED, "no distribution", hint="install it")
     called = last_rungs(made, "vllm", declaration("marlin"), route(MARLIN), Seen(), against=below)
     assert called[0].answer is Answer.PASS
+
+
+def ladder(*given: Step) -> Ladder:
+    by_rung = {step.rung: step for step in (passed(Rung.DECLARED, "it is"), *given)}
+    steps = tuple(by_rung.get(rung) or unknown(rung, "nobody looked") for rung in Rung)
+    return Ladder(area="moe", name="a", flag="--moe a", steps=steps)
+
+
+def test_what_a_log_shows_running_stands_beside_what_was_read() -> None:
+    """A log may be of another installation: the "no" stays, and says what contradicts it, once."""
+    lost = failed(Rung.INSTALLED, "x is not installed", hint="install it")
+    ran = passed(Rung.EXECUTED, "the log says so", Proof("log", "server.log:12", "Using TRITON"))
+    found = ladder(lost, ran)
+    assert found.verdict is not None
+    assert found.verdict.why == (
+        "x is not installed; the log (server.log:12) contradicts that, or is of another installation: the log says so"
+    )
+    assert verdict_cell(found).text == "not installed, yet it ran"
+    assert msgspec.convert(msgspec.to_builtins(found), Ladder) == found
+    assert ladder(lost).steps[2] == lost
+    # That nobody can ask for a name is no contradiction: the engine chose it by itself.
+    inside = failed(Rung.DECLARED, "in an enumeration only", hint="none")
+    assert ladder(inside, ran).steps[0] == inside
 
 
 def test_a_log_of_the_engine_proves_what_it_chose(tmp_path: Path) -> None:

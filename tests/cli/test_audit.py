@@ -63,6 +63,46 @@ def test_the_table_and_the_reasons(sublight: Sublight, environment: Environment)
     assert "WELCOME" not in run.out
 
 
+def test_a_package_that_no_distribution_owns_is_there_when_it_is_imported(
+    sublight: Sublight, environment: Environment
+) -> None:
+    """A folder that a .pth file leads to has no metadata; only importing from it shows that it is there."""
+    Site(environment.folder.parent / "aside").write({"loose/__init__.py": "", "loose/fast.py": "def run(): ...\n"})
+    environment.write(
+        {
+            "aside.pth": f"{environment.folder.parent / 'aside'}\n",
+            "tiny/backends.py": 'BACKENDS = {\n    "loose": ("loose.fast.run", [(12, 0)]),\n}\n',
+        }
+    )
+    ask = ("audit", "tiny", "--python", environment.python, *QUESTION, "--json")
+    steps = json.loads(sublight(*ask).out)["record"]["engines"][0]["ladders"][0]["steps"]
+    assert [step["answer"] for step in steps[2:4]] == ["pass", "pass"]
+    assert steps[2]["proofs"][-1]["text"] == "imported, but in no distribution's RECORD"
+    assert steps[2]["proofs"][-1]["where"].endswith("aside/loose/fast.py")
+    unseen = json.loads(sublight(*ask, "--no-import").out)["record"]["engines"][0]["ladders"][0]["steps"]
+    assert (unseen[2]["answer"], unseen[2]["why"]) == ("fail", "loose is not installed")
+
+
+def test_what_ran_is_not_called_uninstalled(sublight: Sublight, tmp_path: Path) -> None:
+    """A record of before: "installed" was read as a no, and trials of the same backends passed."""
+    record = ROOT / "docs" / "measured" / "2026-11-30-h200-audit-sglang-0.5.23-glm-5-tp8.json"
+    stored = {x["name"]: x["steps"] for x in json.loads(record.read_text())["record"]["engines"][0]["ladders"]}
+    assert [stored["marlin"][place]["answer"] for place in (2, 5)] == ["fail", "pass"]
+    page = tmp_path / "audit.html"
+    for width in ("80", "100"):
+        out = sublight("show", str(record), "--html", str(page), "--width", width).out
+        assert "not installed" not in out.partition("Why not")[0]
+        assert "sgl_kernel is not installed, as far as was read; the trial that ran it here contradicts that." in (
+            " ".join(out.split())
+        )
+        assert "3 of 22" in out
+        assert "  --moe-runner-backend marlin\n" in out.partition("Seen running:")[2]
+    assert "the trial that ran it here contradicts that" in page.read_text()
+    again = json.loads(sublight("show", str(record), "--json").out)["record"]
+    steps = {x["name"]: x["steps"] for x in again["engines"][0]["ladders"]}["marlin"]
+    assert [step["answer"] for step in steps] == ["pass", "pass", "not known", *["pass"] * 5]
+
+
 def test_record_page_and_the_saved_machine(sublight: Sublight, environment: Environment, tmp_path: Path) -> None:
     saved, page = tmp_path / "audit.json", tmp_path / "audit.html"
     first = sublight(

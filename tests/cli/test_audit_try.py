@@ -48,7 +48,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     env = with_torch(tmp_path_factory.mktemp("try") / "env")
     table = "".join(f'    "{name}": ("made.kernels.{name}", [(12, 0)]),\n' for name in NAMES)
     table += '    "twin": ("made.kernels.good", [(12, 0)]),\n    "rerouted": None,\n'
-    table += '    "other": ("made.kernels.other", [(12, 0)]),\n'
+    table += '    "other": ("made.kernels.other", [(12, 0)]),\n    "listed": ("made.kernels.good", [(9, 0)]),\n'
     env.install("tiny-engine", "2.0", {"tiny/__init__.py": "", "tiny/backends.py": f"BACKENDS = {{\n{table}}}\n"})
     return env
 
@@ -79,6 +79,17 @@ def test_each_backend_is_tried_by_itself(sublight: Sublight, environment: Enviro
     assert "Try: --try-limit with more seconds, if it only compiles." in why_not
     assert "wrong: not correct: at 1 token: eager: relative error 0.0994, allowed 0.003" in why_not
     assert "tried in " in run.out
+
+    # Reading says that the code refuses the card, and there it ran: then the reading is not the whole of it.
+    listed = next(line for line in run.out.splitlines() if line.startswith("listed "))
+    assert listed.split()[1:] == [*"✓✓✓✓?✓✓?", "correct", "here"]
+    open_ones = " ".join(run.out.partition("What is not known")[2].split())
+    assert (
+        "listed: capable: the code refuses sm_120: cc in [(9, 0)] (tiny/backends.py:9), as far as was read; the trial "
+        "that ran it here contradicts that." in open_ones
+    )
+    seen = run.out.partition("Seen running:")[2]
+    assert "--moe listed" in seen.partition("Nobody has proved")[0]
 
     record = json.loads(saved.read_text())["record"]
     ladders = {ladder["name"]: ladder["steps"] for ladder in record["engines"][0]["ladders"]}

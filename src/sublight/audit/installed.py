@@ -98,6 +98,9 @@ def _unowned(scene: Scene, top: str) -> tuple[str, Proof, str]:
     root = scene.sources.roots.get(top)
     if root:
         return "", Proof("file", f"{root}/{top}", "on the path, but in no distribution's RECORD"), ""
+    for symbol, done in scene.imported.items():
+        if done.outcome == "found" and symbol.partition(".")[0] == top:
+            return "", Proof("import", done.file or symbol, "imported, but in no distribution's RECORD"), ""
     name = _KNOWN_AS.get(top, top.replace("_", "-"))
     asked = demands(scene.distribution, scene.pins, scene.installation, name)
     proof = asked[0].proof if asked else Proof("distribution", top, "no installed distribution ships it")

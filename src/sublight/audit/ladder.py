@@ -5,6 +5,9 @@ declared -> reachable -> installed -> importable -> capable -> executed -> corre
 A backend works here when every rung passes. The first rung that fails is its verdict; rungs above it are answered as
 far as they can be, because "not reachable, and would not run either" is worth more than the first half. A question
 nobody could answer is "not known" with the reason, and never counts as a pass.
+
+What was read is held against what ran: a "no" below a rung that a trial passed was read by somebody who does not see
+everything, and is not known; a log or a trace may be of another installation, so the "no" stays and says so.
 """
 
 from enum import StrEnum
@@ -66,8 +69,33 @@ def unknown(rung: Rung, why: str, *proofs: Proof, hint: str = "") -> Step:
     return Step(rung, Answer.NOT_KNOWN, why, proofs, hint)
 
 
+def contradicted(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps of a backend, each "no" that was read beside the proof that it ran.
+
+    That nobody can ask for a name is no contradiction: the engine may have chosen it by itself.
+    """
+    ran = next((step for step in steps if step.rung is Rung.EXECUTED and step.answer is Answer.PASS), None)
+    if ran is None:
+        return steps
+    read = (Rung.REACHABLE, Rung.INSTALLED, Rung.IMPORTABLE, Rung.CAPABLE)
+    return tuple(_beside(step, ran) if step.rung in read and step.answer is Answer.FAIL else step for step in steps)
+
+
+def _beside(step: Step, ran: Step) -> Step:
+    """A "no" and what contradicts it. One that says so already stays as it is: a record is read more than once."""
+    if any(proof.kind == "trial" for proof in ran.proofs):
+        why = f"{step.why}, as far as was read; the trial that ran it here contradicts that"
+        return msgspec.structs.replace(step, answer=Answer.NOT_KNOWN, why=why, hint="")
+    if ran.why in step.why:
+        return step
+    seen = f"the {ran.proofs[0].kind} ({ran.proofs[0].where})" if ran.proofs else "what was seen running"
+    return msgspec.structs.replace(
+        step, why=f"{step.why}; {seen} contradicts that, or is of another installation: {ran.why}"
+    )
+
+
 class Ladder(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend of one engine.
+    """One backend of one engine. Its steps do not contradict each other, see `contradicted`.
 
     Attributes:
         area: what it is a backend of: "moe", "fp4-gemm", "attention", "all-reduce".
@@ -82,6 +110,14 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     flag: str
     destination: str = ""
     steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        # Records of before this was looked at are read as well.
+        msgspec.structs.force_setattr(self, "steps", contradicted(self.steps))
+
+    @property
+    def has_run(self) -> bool:
+        return any(step.rung is Rung.EXECUTED and step.answer is Answer.PASS for step in self.steps)
 
     @property
     def verdict(self) -> Step | None:

@@ -189,6 +189,13 @@ class Audit(Record, frozen=True, kw_only=True):
     timings: Timings
     recording: Recording | None = None
 
+    def __post_init__(self) -> None:
+        from sublight.audit.flags import worth_trying
+
+        # They follow from the ladders, whatever an earlier version made of those.
+        found = tuple(flag for engine in self.engines for flag in worth_trying(engine.name, engine.ladders))
+        msgspec.structs.force_setattr(self, "flags", found)
+
     def flaws(self) -> Iterator[str]:
         for engine in self.engines:
             for name in repeated(f"{ladder.area} {ladder.name}" for ladder in engine.ladders):

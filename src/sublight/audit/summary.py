@@ -8,7 +8,6 @@ import msgspec
 from sublight.audit import findings
 from sublight.audit.all_to_all import check_all_to_all
 from sublight.audit.auditor import Auditor
-from sublight.audit.flags import worth_trying
 from sublight.audit.importable import symbol_answer
 from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer, Rung
@@ -110,7 +109,6 @@ def record(
         engines=engines,
         symbols=symbols,
         findings=tuple(sorted(distinct.values(), key=lambda item: _LEVELS.index(item.level))),
-        flags=tuple(flag for engine in engines for flag in worth_trying(engine.name, engine.ladders)),
         timings=Timings(
             asking_s=auditor.seconds["asking"],
             reading_s=auditor.seconds["reading"],

@@ -173,7 +173,8 @@ def verdict_cell(ladder: Ladder) -> Cell:
     """How a backend stands, in a word or two."""
     verdict = ladder.verdict
     if verdict is not None:
-        return Cell(_refusal(ladder, verdict), "bad", verdict.why)
+        but = ", yet it ran" if ladder.has_run and verdict.rung not in ON_A_GPU else ""
+        return Cell(f"{_refusal(ladder, verdict)}{but}", "bad", verdict.why)
     unknown = next((step for step in ladder.steps if step.answer is Answer.NOT_KNOWN), None)
     if unknown is None:
         return Cell("works", "good")
