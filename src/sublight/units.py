@@ -117,6 +117,11 @@ def show_count(count: float) -> str:
     return f"{round(count):,}"
 
 
+def counted(number: int, noun: str, many: str = "") -> str:
+    """ "no exclusions", "1 exclusion", "1,471 exclusions"; `many` where an s does not make the plural."""
+    return f"{f'{number:,}' if number else 'no'} {noun if number == 1 else many or f'{noun}s'}"
+
+
 def show_parameters(count: float) -> str:
     """A parameter count as models are named: "743.9 B", "81.3 M"."""
     return f"{count / 1e9:,.1f} B" if count >= 1e9 else f"{count / 1e6:,.1f} M"

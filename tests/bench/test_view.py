@@ -111,9 +111,10 @@ def test_collectives_and_a_rehearsal() -> None:
     ways = (Way(name="NCCL", measurement=measurement(10e-6)), Way(name="one-shot", reason="not offered"))
     message = Message(operation="all-reduce", payload_bytes=12288, rows={"comm.mlp": 78}, ways=ways)
     bench = CommBench(**COMMON, processes=8, tokens=1, topology="8 GPUs", messages=(message,))
-    nccl, one_shot = table(document(bench))
-    assert nccl[:6] == ["all-reduce", "12,288 B", "78", "NCCL", "10.0", "0.780"]
-    assert (one_shot[4], one_shot[-1]) == ("not timed", "not offered")
+    message_line, nccl, one_shot = table(document(bench))
+    assert message_line == ["all-reduce of 12,288 B, 78 calls a step: all-reduce after MLP/MoE", "", "", ""]
+    assert nccl[:3] == ["NCCL", "10.0", "0.780"]
+    assert (one_shot[1], one_shot[-1]) == ("not timed", "not offered")
     assert "rehearsal" not in render_text(document(bench), width=100, colour=False)
     rehearsed = msgspec.structs.replace(bench, environment=msgspec.structs.replace(WHERE, device="cpu"))
     assert "A rehearsal on a CPU" in render_text(document(rehearsed), width=100, colour=False)

@@ -15,8 +15,8 @@ from sublight.errors import InputFileError
 from sublight.facts.quantization.base import Finding, Quantization
 from sublight.facts.quantization.headers import HeaderScheme
 from sublight.facts.quantization.names import is_number, shortened
-from sublight.facts.quantization.summary import counted
 from sublight.files import is_present, read_small_file
+from sublight.units import counted
 
 INDEX = "model.safetensors.index.json"
 

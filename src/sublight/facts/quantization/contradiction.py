@@ -17,8 +17,8 @@ from collections.abc import Set as AbstractSet
 
 from sublight.facts.quantization.base import Quantization, Rules
 from sublight.facts.quantization.names import shortened
-from sublight.facts.quantization.summary import counted
 from sublight.facts.quantization.variants import format_named
+from sublight.units import counted
 
 
 def differences(first: Quantization, second: Quantization, names: tuple[str, str]) -> list[str]:

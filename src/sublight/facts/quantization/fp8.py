@@ -17,8 +17,9 @@ from sublight.facts.quantization.arguments import kv_cache_format
 from sublight.facts.quantization.base import Finding, Quantization
 from sublight.facts.quantization.exclusion import AllBut
 from sublight.facts.quantization.patterns import Paths
-from sublight.facts.quantization.summary import counted, described, summary
+from sublight.facts.quantization.summary import described, summary
 from sublight.facts.quantization.variants import MXFP8, at_rate, fp8_blocks
+from sublight.units import counted
 
 _KEPT = frozenset({"lm_head", "head", "embed_tokens", "gate", "eh_proj", "weights_proj"})
 _ENCODINGS = ("e4m3", "e4m3fn", "float8_e4m3fn")

@@ -7,7 +7,7 @@ from sublight.facts.formats import Format
 from sublight.facts.quantization.base import Finding, Quantization, Rules, Site
 from sublight.facts.quantization.names import expert_place, shortened, spellings
 from sublight.facts.quantization.stored import TRACES, stored_format
-from sublight.facts.quantization.summary import counted
+from sublight.units import counted
 
 if TYPE_CHECKING:
     from sublight.facts.checkpoint import Checkpoint

@@ -18,7 +18,8 @@ from sublight.facts.quantization.exclusion import AllBut
 from sublight.facts.quantization.layers import Table, Template, read_template
 from sublight.facts.quantization.names import shortened
 from sublight.facts.quantization.patterns import Globs
-from sublight.facts.quantization.summary import counted, described, summary
+from sublight.facts.quantization.summary import described, summary
+from sublight.units import counted
 
 # No recipe quantises a router (modelopt_recipes, `default_disabled_quantizers.yaml`), and one that the model holds as a
 # bare parameter is in no list; vLLM builds the gates of a ModelOpt checkpoint unquantised (vllm#35261).

@@ -1,6 +1,7 @@
 """One line about a scheme, for a reader."""
 
 from sublight.facts.formats import FP8_BLOCK, Format
+from sublight.units import counted
 
 
 def described(format: Format) -> str:
@@ -10,11 +11,6 @@ def described(format: Format) -> str:
     if format.block and not any(word in format.title for word in ("group", "block")):
         return f"{format.title}, group {format.block}"
     return format.title
-
-
-def counted(number: int, noun: str) -> str:
-    """ "no exclusions", "1 exclusion", "471 exclusions"."""
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def summary(what: str, kv_cache: str, exclusions: int) -> str:

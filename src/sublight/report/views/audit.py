@@ -6,7 +6,6 @@ from sublight.audit.engines.base import Gate
 from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step
 from sublight.audit.record import Audit, AuditFinding, Auto, EngineAudit, Flag, SymbolAnswer
 from sublight.audit.target import Target
-from sublight.facts.quantization.summary import counted
 from sublight.report.blocks import (
     Block,
     Cell,
@@ -33,7 +32,7 @@ from sublight.report.views.audit_reasons import (
     tried,
     unread,
 )
-from sublight.units import show_time
+from sublight.units import counted, show_time
 
 _SHORT = {
     Rung.DECLARED: "decl",

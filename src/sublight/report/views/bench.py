@@ -74,7 +74,7 @@ def _shapes_table(bench: KernelBench) -> Table:
         Column("of read", "right"),
         Column("vs best peer", "right"),
         Column("error", "right", 2),
-        Column("remark", priority=1),
+        Column("remark", least=16),
     )
     lines = [line for shape in bench.shapes for line in _shape_lines(shape)]
     return Table(columns, tuple(lines))

@@ -6,7 +6,7 @@ from sublight.bench.record.ops import OpRow, OpsBench, Part
 from sublight.report.blocks import Block, Cell, Column, Document, Heading, Headline, Line, Listing, Table
 from sublight.report.views.benched import bench_facts, footer, gb_per_s, rehearsal, remark, tokens_text, us
 from sublight.rows import ROWS
-from sublight.units import show_count, show_ms, show_percent, show_time
+from sublight.units import counted, show_count, show_ms, show_percent, show_time
 
 
 def ops_document(bench: OpsBench) -> Document:
@@ -49,7 +49,7 @@ def _rows_table(bench: OpsBench) -> Table:
         Column("GB/s", "right", 1),
         Column("of read", "right"),
         Column("error", "right", 3),
-        Column("what", priority=1, least=28),
+        Column("what", least=28),
     )
     lines = [_part_line(row, part, bench.ceilings) for row in bench.rows for part in row.parts]
     total = sum(s for r in bench.rows if (s := r.step_s) is not None)
@@ -111,30 +111,33 @@ def _comm_headline(bench: CommBench) -> tuple[str, str, str]:
     times = [(m, w.measurement.seconds) for m in bench.messages if (w := m.best) is not None and w.measurement]
     total = sum(sum(m.rows.values()) * seconds for m, seconds in times)
     calls = sum(sum(m.rows.values()) for m, _ in times)
-    return ("collectives of a step", show_time(total), f"{calls:,} calls, each by the fastest way measured")
+    return ("collectives of a step", show_time(total), f"{counted(calls, 'call')}, each by the fastest way measured")
 
 
 def _messages_table(bench: CommBench) -> Table:
+    """A message opens its lines with all that is said of it: rows and remarks beside each other leave no room."""
     columns = (
-        Column("operation"),
-        Column("payload", "right"),
-        Column("calls", "right"),
         Column("by"),
         Column("us a call", "right"),
         Column("ms a step", "right"),
-        Column("rows", priority=1, least=20),
-        Column("remark", priority=1, least=20),
+        Column("remark", least=20),
     )
-    return Table(columns, tuple(_way_line(m, w) for m in bench.messages for w in m.ways))
+    lines = []
+    for message in bench.messages:
+        lines.append(Line((Cell(_message_title(message), "strong"), *[Cell("")] * 3), "group"))
+        lines += [_way_line(message, way) for way in message.ways]
+    return Table(columns, tuple(lines))
+
+
+def _message_title(message: Message) -> str:
+    calls = counted(sum(message.rows.values()), "call")
+    rows = ", ".join(ROWS[row].title for row in message.rows)
+    return f"{message.operation} of {message.payload_bytes:,} B, {calls} a step: {rows}"
 
 
 def _way_line(message: Message, way: Way) -> Line:
-    calls = sum(message.rows.values())
-    head = (Cell(message.operation), Cell(f"{message.payload_bytes:,} B"), Cell(show_count(calls)), Cell(way.name))
-    rows = Cell(", ".join(ROWS[r].title for r in message.rows), "muted")
     if way.measurement is None:
-        return Line((*head, Cell("not timed", "muted"), Cell(""), rows, Cell(way.reason, "muted")))
+        return Line((Cell(way.name), Cell("not timed", "muted"), Cell(""), Cell(way.reason, "muted")))
     seconds = way.measurement.seconds
-    return Line(
-        (*head, Cell(us(seconds)), Cell(show_ms(calls * seconds, 3)), rows, remark(way.measurement, "", cache=False))
-    )
+    step = show_ms(sum(message.rows.values()) * seconds, 3)
+    return Line((Cell(way.name), Cell(us(seconds)), Cell(step), remark(way.measurement, "", cache=False)))

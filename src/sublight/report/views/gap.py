@@ -163,7 +163,7 @@ def _rows(gap: Gap) -> Table:
     columns = [Column("row"), Column("calls", "right", 2), Column("floor ms", "right")]
     if elsewhere:
         columns.append(Column("kernels elsewhere ms", "right", 1))
-    columns += [Column("bound by", "left", 1), Column("counted", "left", 3, least=48)]
+    columns += [Column("bound by"), Column("counted", "left", 3, least=48)]
     lines: list[Line] = []
 
     def add(title: str, calls: int, floor: Cell, id_: str, stage: str, bound: str, rule: str) -> None:
@@ -337,7 +337,7 @@ def _next(gap: Gap) -> list[Block]:
         Column("", "right"),
         Column("measure"),
         Column("would explain ms", "right"),
-        Column("how sure", "left", 1),
+        Column("how sure", least=12),
     )
     lines = []
     for number, step in enumerate(gap.steps, 1):

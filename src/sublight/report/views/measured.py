@@ -57,7 +57,7 @@ def _remedies(gap: Gap, wall: float) -> Table:
         Column("exposed ms", "right", 1),
         Column("kernel sum ms", "right", 2),
         Column("floor ms", "right", 2),
-        Column("how sure", "left", 1),
+        Column("how sure", least=14),
     )
     lines = [
         Line(
@@ -94,7 +94,7 @@ def rows_table(gap: Gap, trace: Analysis) -> Table:
         Column("beside others ms", "right", 2),
         Column("kernel sum ms", "right", 1),
         Column("calls", "right", 3),
-        Column("by", "left", 2, least=30),
+        Column("by", least=16),
     )
     lines = [_row(row, reached) for row in gap.rows]
     breakdown = trace.breakdown
