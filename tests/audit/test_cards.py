@@ -173,3 +173,24 @@ def test_functions_that_call_each_other(tmp_path: Path) -> None:
         """
     found = asked(written(tmp_path, {"pack/a.py": text}), "pack.a.a")
     assert found["pack/a.py:5"][4] == [card for card in CAPABILITIES if card < (9, 0)]
+
+
+def test_objects_that_hold_each_other(tmp_path: Path) -> None:
+    text = """
+        def get_compute_capability(device): ...
+        class Tactics:
+            def __init__(self, space):
+                self.space = space
+        class Space:
+            def __init__(self, device):
+                self.tactics = Tactics(self)
+                self.check(device)
+            def check(self, device):
+                major, _ = get_compute_capability(device)
+                if major < 9:
+                    raise ValueError("too old")
+        def run(device):
+            return Space(device)
+        """
+    found = asked(written(tmp_path, {"pack/space.py": text}), "pack.space.run")
+    assert [(kind, condition) for kind, condition, *_ in found.values()] == [("raise", "not (major < 9)")]

@@ -298,7 +298,7 @@ def _bind(machine: Machine, callee: Function, inner: Scope, arguments: list[Valu
         if name in given:
             inner.names[name] = given.pop(name)
         elif name in defaults and not open_:
-            inner.names[name] = machine.value(defaults[name], around)
+            inner.names[name] = machine.value(defaults[name], _definer(callee, defaults[name], around))
         else:
             inner.names[name] = Unknown(f"argument {name} of {callee.qualified}")
     if spec.vararg:
@@ -306,6 +306,16 @@ def _bind(machine: Machine, callee: Function, inner: Scope, arguments: list[Valu
         inner.names[spec.vararg.arg] = (*rest, MANY) if MANY in arguments else rest
     if spec.kwarg:
         inner.names[spec.kwarg.arg] = given | ({MANY: MANY} if "**" in keywords else {})
+
+
+def _definer(callee: Function, default: ast.expr, around: Scope) -> Scope:
+    """Where a default is worked out: a method's sees the names of the class that it stands in."""
+    owner = callee.owner
+    if owner is None or not isinstance(default, ast.Name) or default.id not in owner.names:
+        return around
+    scope = Scope(callee.module, around, owner)
+    scope.names = owner.names
+    return scope
 
 
 @lru_cache(maxsize=8192)

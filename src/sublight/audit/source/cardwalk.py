@@ -374,12 +374,15 @@ def _bind(target: ast.expr, value: Any, scope: Scope) -> None:
             owner.attributes[target.attr] = value
 
 
-def _key(value: Any) -> Any:
-    """What makes two known values the same."""
+def _key(value: Any, around: tuple[Any, ...] = ()) -> Any:
+    """What makes two known values the same. `around`: objects that hold it; one may hold itself again."""
     if isinstance(value, Asked):
         return (repr(value.value), value.card)
     if isinstance(value, Thing):
-        return (id(value.of.node), tuple((name, _key(item)) for name, item in value.attributes.items()))
+        if any(each is value for each in around):
+            return ("again", id(value.of.node))
+        held = (*around, value)
+        return (id(value.of.node), tuple((name, _key(item, held)) for name, item in value.attributes.items()))
     if isinstance(value, Reference):
         return id(value.node)
     return value.dotted if isinstance(value, Package) else None

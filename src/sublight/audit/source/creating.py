@@ -101,10 +101,18 @@ def fields(cls: Class) -> list[tuple[str, ast.expr | None, Class]]:
     for at in reversed(cls.line()):
         for node in at.node.body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                if "ClassVar" in ast.dump(node.annotation)[:200]:
+                if _of_the_class(node.annotation):
                     continue
                 found[node.target.id] = (node.target.id, node.value, at)
     return list(found.values())
+
+
+def _of_the_class(annotation: ast.expr) -> bool:
+    """Whether an annotation is `ClassVar`, or one of something."""
+    held = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    if isinstance(held, ast.Constant):
+        return isinstance(held.value, str) and "ClassVar" in held.value
+    return getattr(held, "id", getattr(held, "attr", "")) == "ClassVar"
 
 
 def _member(machine: Machine, cls: Class, arguments: list[Value], node: Any, scope: Scope) -> Value:

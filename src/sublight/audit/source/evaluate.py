@@ -132,6 +132,7 @@ class Evaluator(Machine):
         value: Value = Unknown("it raises")
         refusal: Failure | None = None
         gave_up = ""
+        before, level = [len(held) for held in self._held()], self.journal.level
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, _FRAMES))
         try:
@@ -144,7 +145,15 @@ class Evaluator(Machine):
             gave_up = "the program is nested too deeply"
         finally:
             sys.setrecursionlimit(limit)
+        if gave_up:  # nobody on the way back has put away what stood open
+            for held, length in zip(self._held(), before, strict=True):
+                del held[length:]
+            self.journal.release(level)
         return Outcome(value, refusal, tuple(self.events[seen:]), gave_up)
+
+    def _held(self) -> tuple[list[Any], ...]:
+        """What is opened on the way into a program and closed on the way out."""
+        return self.conditions, self.pending, self.active, self.handled, self.tries, self.places
 
     def instance(self, dotted: str, attributes: dict[str, Value], open_: bool = True) -> Value:
         """An object of a class of the program, made without its constructor."""

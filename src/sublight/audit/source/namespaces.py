@@ -59,13 +59,22 @@ def lookup(machine: Machine, namespace: Namespace, name: str) -> Value:
 
 
 def _in_order(machine: Machine, namespace: Namespace, at: int) -> None:
-    """Runs a statement. One that sets an attribute comes after everything that stands before it, as in the program."""
+    """Runs a statement. One that sets an attribute comes after everything that stands before it, as in the program.
+
+    One with others inside comes after those before it that bind the same names: they would undo what it binds.
+    """
     node = outline(namespace.module).body[at]
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
         namespace.done.add(at)
         for before in range(at):
             if before not in namespace.done:
                 run_top(machine, namespace, before)
+    elif isinstance(node, (ast.If, ast.Try, ast.With, ast.For)):
+        namespace.done.add(at)
+        places = index(machine, namespace)
+        for before in sorted({place for name in bound(node) for place in places[name] if place < at}):
+            if before not in namespace.done:
+                _in_order(machine, namespace, before)
     run_top(machine, namespace, at)
 
 

@@ -184,6 +184,8 @@ def _inherited(value: Instance, cls: Class, name: str) -> Value:
                 return Native(value, name)
         elif _brings(base):
             return Unknown(f"{name} may come from {_named(base)}")
+    if name == "_replace" and _is_named_tuple(value):
+        return Native(value, name)
     return Native(value, name) if hasattr(builtins.object, name) else MISSING
 
 

@@ -119,6 +119,8 @@ def native(
 ) -> Value:
     """A method of a constant, a container, or of an outside base of an object."""
     receiver, name = callee.receiver, callee.name
+    if isinstance(receiver, Instance) and name == "_replace" and "**" not in keywords:
+        return Instance(receiver.cls, {**receiver.attributes, **keywords}, receiver.open)
     if isinstance(receiver, Instance):
         return _of_base(machine, receiver, name, arguments, node, scope)
     return containers.method(machine, callee, arguments, keywords, node, scope)

@@ -1,13 +1,14 @@
 """SGLang: where its versions keep what the audit asks for. Every answer is read from the installed source."""
 
 from sublight.audit.engines.base import Declaration, Pin, Route
-from sublight.audit.engines.sglang import attention, gemm, moe
+from sublight.audit.engines.sglang import attention, collectives, gemm, moe
 from sublight.audit.engines.sglang import declared as names
 from sublight.audit.engines.sglang import pins as versions
 from sublight.audit.source.tree import Sources
 from sublight.audit.target import Target
 
-_ROUTES = {"moe": moe.route, "fp4-gemm": gemm.route, "attention": attention.route}
+_ROUTES = {"moe": moe.route, "fp4-gemm": gemm.route, "attention": attention.route,
+           collectives.AREA: collectives.route}  # fmt: skip
 
 
 class Sglang:
@@ -16,7 +17,7 @@ class Sglang:
     name = "sglang"
     package = "sglang"
     distributions = ("sglang",)
-    areas = tuple(names.AREAS)
+    areas = tuple(_ROUTES)
     folders = (
         "sglang/srt/layers",
         "sglang/srt/arg_groups",
@@ -30,7 +31,7 @@ class Sglang:
     variables = ("SGLANG_", "SGL_", "FLASHINFER_", "DEEPGEMM_", "DG_", "NVSHMEM_")
 
     def declared(self, sources: Sources, area: str) -> tuple[Declaration, ...]:
-        return names.declared(sources, area)
+        return collectives.declared(sources) if area == collectives.AREA else names.declared(sources, area)
 
     def route(self, sources: Sources, declaration: Declaration, target: Target) -> Route:
         return _ROUTES[declaration.area](sources, declaration.name, target)

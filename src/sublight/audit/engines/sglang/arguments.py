@@ -10,9 +10,9 @@ from sublight.audit.engines.base import Route
 from sublight.audit.engines.sglang import checkpoint
 from sublight.audit.engines.sglang.facts import PATH, facts
 from sublight.audit.source.alike import Alike
-from sublight.audit.source.evaluate import Evaluator, Outcome
+from sublight.audit.source.evaluate import Checkpoint, Evaluator, Outcome
 from sublight.audit.source.events import Event
-from sublight.audit.source.mentions import named_in
+from sublight.audit.source.mentions import Mentions, named_in
 from sublight.audit.source.tree import Sources
 from sublight.audit.source.values import MISSING, Class, Function, Instance, Member, Unknown, Value
 from sublight.audit.target import Target
@@ -66,21 +66,24 @@ class Settled(msgspec.Struct, frozen=True):
 class Launch:
     """Launches of one target: the modules that all of them load are walked once, and come back to for each."""
 
-    def __init__(self, sources: Sources, target: Target, options: frozenset[str]) -> None:
+    def __init__(self, sources: Sources, target: Target, options: frozenset[str], loaded: tuple[str, ...]) -> None:
         self.target = target
         # Most of this file is walked, so it is parsed in one go; one that cannot be parsed is not followed at all.
         if (arguments := sources.module(SERVER_ARGS.rpartition(".")[0])) is not None:
             _ = arguments.tree
         self.model = checkpoint.model_config(target)
-        self.walk = Evaluator(sources, facts(sources, target, options, self.model))
+        self.left_out: set[str] = set()
+        self.walk = Evaluator(sources, facts(sources, target, options, self.model, self.left_out))
         attention = attention_of(self.walk, self.model)
         if attention is not MISSING:
             self.model.attributes["attention_arch"] = attention
         self.model.attributes |= heads_of(self.walk, self.model)
         self.cls = self.walk.name(SERVER_ARGS)
         self.calls = dict(self.walk.facts.calls)
+        self.options = options
         self.named = options.difference(_LAYOUT)
         self.start: Alike | None = None
+        self.began: Checkpoint | None = None
         self.ends: dict[tuple[str, str], str] = {}  # (name, all-to-all) -> where it led
         self.advised: dict[str, Route] = {}  # name that the engine advises -> where it leads
         if isinstance(self.cls, Class):
@@ -91,20 +94,43 @@ class Launch:
                     found.written.clear()
                     found.written.update(written.get(name, {}))
             self.walk.environment = dict(self.walk.facts.environment)
-            for name in _LOADED_AT_START:
+            for name in loaded:
                 self.walk.name(name)
-            self.start = Alike(self.walk, self.walk.checkpoint())
+            self.began = self.walk.checkpoint()
+            self.start = Alike(self.walk, self.began)
 
     def settle(self, options: Mapping[str, Any]) -> Settled:
-        """Settles the arguments of a launch with these options. The walk then stands where the engine would."""
+        """Settles the arguments of a launch with these options. The walk then stands where the engine would.
+
+        A step that is walked though it knows nothing of the options, and finds nothing where a skipped one would have
+        left something, is skipped from then on.
+        """
+        settled = self._settle(options)
+        while self.began is not None and (step := self._without_its_ground(settled)):
+            self.left_out.add(step)
+            self.walk.back(self.began)
+            self.start = Alike(self.walk, self.began)
+            settled = self._settle(options)
+        return settled
+
+    def _without_its_ground(self, settled: Settled) -> str:
+        """The step that fails for what another one was to leave, "" where none does."""
+        at = settled.refused.refused_at if settled.refused is not None else None
+        if at is None or at.name != "AttributeError" or at.function in self.left_out:
+            return ""
+        bare = at.function.rpartition(".")[2]
+        lacks = "None has no attribute" in at.text
+        return at.function if lacks and not Mentions(self.walk.sources, self.options).may(at.module, bare) else ""
+
+    def _settle(self, options: Mapping[str, Any]) -> Settled:
         if self.start is None:
             return Settled({}, (), f"{SERVER_ARGS} is not in the sources, or not a class")
         calls = self.walk.facts.calls
         assert isinstance(calls, dict)
         calls.clear()
         calls.update(self.calls)  # what an earlier launch published is not there yet
-        names = {option: value for option, value in options.items() if option in self.named}
-        rest = tuple((option, value) for option, value in options.items() if option not in self.named)
+        names = {option: value for option, value in options.items() if self._names_one(option, value)}
+        rest = tuple((option, value) for option, value in options.items() if option not in names)
         if len(set(names.values())) > 1:
             raise ValueError(f"a launch asks for one backend, not for {sorted(set(names.values()))}")
         name = next(iter(names.values()), "")
@@ -116,6 +142,10 @@ class Launch:
             return self._resolved(done[0].value)
 
         return _settled(self.start.outcomes(name, (tuple(names), rest), (make, work)))
+
+    def _names_one(self, option: str, value: Any) -> bool:
+        """Whether an option gives a backend by name, and is no switch."""
+        return option in self.named and isinstance(value, str)
 
     def _made(self, options: Mapping[str, Any]) -> Outcome:
         assert isinstance(self.cls, Class)
@@ -220,11 +250,13 @@ def _keys(item: Value) -> list[str]:
 _LAUNCHES: "WeakKeyDictionary[Sources, dict[tuple[Target, frozenset[str]], Launch]]" = WeakKeyDictionary()
 
 
-def launch(sources: Sources, target: Target, options: frozenset[str]) -> Launch:
-    """The launches of a target, kept for as long as the sources are."""
+def launch(
+    sources: Sources, target: Target, options: frozenset[str], loaded: tuple[str, ...] = _LOADED_AT_START
+) -> Launch:
+    """The launches of a target, kept for as long as the sources are. `loaded`: modules to load before any choice."""
     kept = _LAUNCHES.setdefault(sources, {})
     key = (target, options)
     if key not in kept:
         kept.clear()  # one target at a time: a walk holds every module it loaded
-        kept[key] = Launch(sources, target, options)
+        kept[key] = Launch(sources, target, options, loaded)
     return kept[key]

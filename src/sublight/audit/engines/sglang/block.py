@@ -23,7 +23,7 @@ def block(walk: Evaluator, architecture: str, word: str, experts: Value) -> Inst
 
     None when its models are not there, or none of its classes names the word: then the layer is called as ever.
     """
-    for module in _modules(walk, architecture):
+    for module in modules(walk, architecture):
         space = walk.name(module.name) if word in module.text else MISSING
         for name in _classes(module, word) if isinstance(space, Namespace) else ():
             cls = walk.name(f"{module.name}.{name}")
@@ -43,7 +43,7 @@ def model_module(sources: Sources, architecture: str) -> Module | None:
     return None
 
 
-def _modules(walk: Evaluator, architecture: str) -> Iterator[Module]:
+def modules(walk: Evaluator, architecture: str) -> Iterator[Module]:
     """The module of the model's class, and those of the models that it takes classes from, the nearest first."""
     own = model_module(walk.sources, architecture) if architecture else None
     todo = [own] if own is not None else []

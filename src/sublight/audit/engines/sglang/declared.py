@@ -64,7 +64,7 @@ def declared(sources: Sources, area: str) -> tuple[Declaration, ...]:
 
 def all_to_alls(sources: Sources) -> tuple[str, ...] | None:
     """Names that the option for the experts' all-to-all takes; None when no list of them was found."""
-    found = _listed(sources, "--moe-a2a-backend", "moe_a2a_backend")
+    found = listed(sources, "--moe-a2a-backend", "moe_a2a_backend")
     return tuple(str(each.value) for each in found if isinstance(each.value, str)) if found else None
 
 
@@ -91,25 +91,26 @@ def _declaration(spec: Area, name: str, accepted: list[Listed] | None, own: list
 
 
 def _accepted(sources: Sources, spec: Area) -> list[Listed] | None:
-    return _listed(sources, flag(spec.name), spec.field)
+    return listed(sources, flag(spec.name), spec.field)
 
 
-def _listed(sources: Sources, option: str, field: str) -> list[Listed] | None:
+def listed(sources: Sources, option: str, field: str) -> list[Listed] | None:
     """What the command line accepts: `add_argument`, annotated fields, wherever this version keeps them."""
     main = sources.module(_ARGUMENTS)
     if main is not None and option in main.text:
         found = declarations.choices(sources, main, option)
         if found is not None:
             return found
-    for module in _holders(sources, main, field):
+    for module in holders(sources, field):
         found = declarations.field_choices(sources, module, field)
         if found is not None:
             return found
     return None
 
 
-def _holders(sources: Sources, main: Module | None, field: str) -> list[Module]:
+def holders(sources: Sources, field: str) -> list[Module]:
     """Modules whose text annotates the field, the nearest first."""
+    main = sources.module(_ARGUMENTS)
     names = [_GROUPS, *sources.submodules(_GROUPS)]
     names += [inner for name in names[1:] for inner in sources.submodules(name)]
     found = [main] if main is not None else []

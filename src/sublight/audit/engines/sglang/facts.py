@@ -1,6 +1,7 @@
 """Facts about the machine and the launch that a walk through SGLang is given."""
 
 import re
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from sublight.audit.engines.sglang import compressed
@@ -25,12 +26,21 @@ _GROUPS = ("get_tp_group", "get_moe_ep_group", "get_moe_tp_group", "get_attentio
            "get_pp_group", "get_attn_tp_group")  # fmt: skip
 
 
-def facts(sources: Sources, target: Target, options: frozenset[str], model: Instance) -> Facts:
-    """What is known before the walk: the card, the layout, the checkpoint. `options` are those the walk is about."""
+def facts(
+    sources: Sources, target: Target, options: frozenset[str], model: Instance, left_out: AbstractSet[str] = frozenset()
+) -> Facts:
+    """What is known before the walk: the card, the layout, the checkpoint.
+
+    Args:
+        options: those the walk is about.
+        left_out: further steps that are skipped, by dotted name; asked each time.
+    """
     hf_config = model.attributes["hf_config"]
     mentions = Mentions(sources, options)
 
     def skips(function: Function) -> bool:
+        if function.dotted in left_out:
+            return True
         if not _is_handler(function) or _leaves_a_mark(function):
             return False
         return not mentions.may(function.module.module, function.node.name)  # type: ignore[union-attr]

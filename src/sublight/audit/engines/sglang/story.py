@@ -114,9 +114,8 @@ def refused(outcome: Outcome, stage: str, before: Iterable[Event] = ()) -> Route
     events = [*before, *outcome.events]
     if kind == "AttributeError" and " has no attribute " in said:
         return _broken(outcome, at, said, stage, events)
-    cause = _cause(list(outcome.events), at)
-    proofs = [proof(event) for event in cause] + [proof(at)]
-    why = f"{REFUSED} when {stage}: {_shortened(said) or kind}"
+    proofs = [proof(event) for event in cause(list(outcome.events), at)] + [proof(at)]
+    why = f"{REFUSED} when {stage}: {shortened(said) or kind}"
     return Route(
         answer=Answer.FAIL,
         why=why,
@@ -133,13 +132,18 @@ def _broken(outcome: Outcome, at: Event, said: str, stage: str, events: list[Eve
     return Route(
         answer=Answer.FAIL,
         why=f"accepted, but fails when {stage}: {said}",
-        proofs=(*(proof(event) for event in _cause(list(outcome.events), at)), proof(at, at.module.line(at.line))),
+        proofs=(*(proof(event) for event in cause(list(outcome.events), at)), proof(at, at.module.line(at.line))),
         gates=gates(events),
         hint="another name: what this one needs is never made here",
     )
 
 
-def _cause(events: list[Event], at: Event) -> list[Event]:
+def of_the_card(text: str) -> bool:
+    """Whether a condition asks for the card."""
+    return _CARD.search(_VENDOR.sub("", text)) is not None
+
+
+def cause(events: list[Event], at: Event) -> list[Event]:
     """The condition right before a refusal, in the same function."""
     place = events.index(at)
     for event in reversed(events[:place]):
@@ -148,7 +152,7 @@ def _cause(events: list[Event], at: Event) -> list[Event]:
     return []
 
 
-def _shortened(text: str, at_most: int = 240) -> str:
+def shortened(text: str, at_most: int = 240) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= at_most else flat[: at_most - 3] + "..."
 

@@ -12,6 +12,7 @@ from sublight.audit.engines.base import Declaration, Gate, Route
 from sublight.audit.engines.vllm.judge import by_card, gate
 from sublight.audit.engines.vllm.walk import Assumed, Walk, walking
 from sublight.audit.ladder import Answer, Proof
+from sublight.audit.links import SAID, linked
 from sublight.audit.source.evaluate import Outcome
 from sublight.audit.source.events import Event
 from sublight.audit.source.machine import Raising
@@ -20,8 +21,6 @@ from sublight.audit.source.outline import absolute
 from sublight.audit.source.tree import Module, Sources
 from sublight.audit.source.values import Class, External, Instance, Namespace, Value, options
 from sublight.audit.target import Target
-from sublight.errors import SublightError
-from sublight.facts.gpu import get_gpu
 
 FOLDER = "vllm.distributed.device_communicators"
 MODULE = f"{FOLDER}.cuda_communicator"
@@ -165,14 +164,14 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
         why = f"it is made only where {never.text} holds, which it does on no card of NVIDIA's"
         return Route(answer=Answer.FAIL, why=why, destination=cls.dotted, proofs=(*declaration.proofs, never),
                      hint="NCCL runs instead")  # fmt: skip
-    link = _linked(target.gpu)
+    link = linked(target.gpu)
     joined = _Made(walk, cls, ranks, link is not False)
     apart = joined if link is not None else _Made(walk, cls, ranks, False)
     gates = _cards(walk, cls, ranks, target)
     if joined.works and apart.works:
         return Route(
             answer=Answer.PASS,
-            why=f"{declaration.name} for {ranks} cards{_SAID[link]}, where peer access works",
+            why=f"{declaration.name} for {ranks} cards{SAID[link]}, where peer access works",
             destination=cls.dotted,
             proofs=(*declaration.proofs, Proof("source", cls.where, f"class {cls.qualified}")),
             gates=gates,
@@ -186,20 +185,6 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
         gates=gates,
         hint="NCCL runs instead" if answer is Answer.FAIL else "",
     )
-
-
-_SAID = {True: " that NVLink joins, as it usually does this card", False: " without NVLink", None: ""}
-
-
-def _linked(gpu: str) -> bool | None:
-    """Whether NVLink joins all cards of a kind; None for a card nobody knows, and for one that has it in pairs."""
-    try:
-        known = get_gpu(gpu)
-    except SublightError:
-        return None
-    if known.nvlink_bytes_per_s_bidirectional.value == 0:
-        return False
-    return True if known.interconnect.startswith("nvlink") else None
 
 
 def _why(name: str, joined: _Made, apart: _Made, ranks: int) -> str:
