@@ -47,10 +47,10 @@ def test_the_ways_of_each_version_and_their_switches() -> None:
         "TorchSymmMemCommunicator": "--enable-torch-symm-mem",
         "PyNcclCommunicator": "--disable-custom-all-reduce",
         "PyNcclCommunicator symm_mem": "--enable-symm-mem",
-        "flashinfer_allreduce_fusion": "--enable-flashinfer-allreduce-fusion",
+        "flashinfer_fusion": "--enable-flashinfer-allreduce-fusion",
     }
     fused = {
-        f"flashinfer_allreduce_fusion {each}": f"--flashinfer-allreduce-fusion-backend {each}"
+        f"flashinfer_fusion {each}": f"--flashinfer-allreduce-fusion-backend {each}"
         for each in ("auto", "trtllm", "mnnvl", "cutedsl")
     }
     assert {name: each.flag for name, each in declared(sources(NEW)).items()} == {
@@ -155,15 +155,15 @@ def test_flashinfers_reduction_over_pcie_is_left_to_its_library() -> None:
 
 def test_sums_fused_with_a_norm() -> None:
     for requirement, name, kernel in (
-        (OLD, "flashinfer_allreduce_fusion", "flashinfer.comm.trtllm_allreduce_fusion"),
-        (NEW, "flashinfer_allreduce_fusion trtllm", "flashinfer.comm.allreduce_fusion"),
+        (OLD, "flashinfer_fusion", "flashinfer.comm.trtllm_allreduce_fusion"),
+        (NEW, "flashinfer_fusion trtllm", "flashinfer.comm.allreduce_fusion"),
     ):
         found = ask(name, "h200", requirement)
         assert (found.answer, found.destination) == (Answer.PASS, kernel)
         assert [need.symbol for need in found.needs] == [kernel]
         refused = ask(name, PCIE, requirement)
         assert (refused.answer, refused.gates[0].text) == (Answer.FAIL, "_is_sm90_supported or _is_sm100_supported")
-    own = ask("flashinfer_allreduce_fusion cutedsl", "b200")
+    own = ask("flashinfer_fusion cutedsl", "b200")
     assert (own.answer, own.why.partition(",")[0]) == (Answer.NOT_KNOWN, "it has a way of its own")
 
 

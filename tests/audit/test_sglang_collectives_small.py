@@ -338,7 +338,7 @@ def test_each_way_and_what_switches_it(sources: Sources) -> None:
         "Rare": "--enable-rare",
         "Steady": "--disable-swift",
         "Steady pooled": "--enable-pooled",
-        "flashinfer_allreduce_fusion": "--enable-flashinfer-allreduce-fusion",
+        "flashinfer_fusion": "--enable-flashinfer-allreduce-fusion",
     }
     places = {each.name: each.proofs[0].where for each in SGLANG.declared(sources, "all-reduce")}
     assert places["Rare"] == line("sglang/srt/distributed/parallel_state.py", "self.rare_comm = Rare(")
@@ -473,7 +473,7 @@ def test_a_condition_that_nothing_decides_is_named(sources: Sources) -> None:
 
 
 def test_sums_fused_with_a_norm(sources: Sources) -> None:
-    name = "flashinfer_allreduce_fusion"
+    name = "flashinfer_fusion"
     found = ask(sources, name)
     assert (found.answer, found.destination) == (Answer.PASS, "flashinfer.comm.fused_sum")
     assert [(need.symbol, need.how) for need in found.needs] == [("flashinfer.comm.fused_sum", "guarded")]
@@ -493,7 +493,7 @@ def test_an_engine_that_fuses_by_itself_is_told_as_that(sources: Sources) -> Non
     assert found.why.endswith("fused with it; other sums: Swifter")
     assert ask(edited(sources, change), "auto", PCIE).destination.endswith(".Steady")
     back = {"server_args.py": ("self._handle_swift()\n", "self.enable_flashinfer_allreduce_fusion = False\n")}
-    found = ask(edited(sources, back), "flashinfer_allreduce_fusion")
+    found = ask(edited(sources, back), "flashinfer_fusion")
     assert found.why == "accepted, but set back to False when the arguments are settled"
     assert found.proofs[-1].text == "self.enable_flashinfer_allreduce_fusion = False"
 
@@ -504,6 +504,35 @@ def test_layouts_without_a_sum_of_all_ranks(sources: Sources) -> None:
     found = SGLANG.auto(sources, "all-reduce", asked)
     assert found.answer is Answer.NOT_KNOWN
     assert "data-parallel attention" in found.why
+
+
+def test_groups_that_were_not_followed_are_said(sources: Sources) -> None:
+    asked = target((9, 0), gpu=NVLINK, layout=Layout(tp=16, ep=2), gpus=16)
+    found = SGLANG.auto(sources, "all-reduce", asked)
+    assert found.why.endswith(
+        "; groups that the experts have to themselves were not followed; all of them are taken to be in one machine"
+    )
+
+
+def test_a_step_that_lacks_what_a_skipped_one_leaves_is_skipped(sources: Sources) -> None:
+    old = "self._handle_swift()\n"
+    new = """self._handle_graphs()
+        self._handle_memory()
+        self._handle_swift()
+
+    def _handle_graphs(self):
+        self.graphs = Sizes()
+
+    def _handle_memory(self):
+        self._sized = True
+        self.reserved = self.graphs.decode
+"""
+    lacking = {"server_args.py": (old, new.replace("self.graphs = Sizes()", "pass"))}
+    fields = {
+        "server_args.py": ("enable_rare: bool = False\n", "enable_rare: bool = False\n    graphs: object = None\n")
+    }
+    for change in ({"server_args.py": (old, new)}, lacking):
+        assert ask(edited(edited(sources, change), fields), "auto").destination.endswith(".Swifter")
 
 
 @pytest.mark.parametrize(

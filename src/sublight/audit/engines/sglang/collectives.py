@@ -25,6 +25,7 @@ from sublight.audit.target import Target
 
 AREA = "all-reduce"
 _FIRST = "accepted, but"
+_OF_A_MACHINE = 8  # cards: more are hardly ever in one
 _NO_KERNELS = ("torch.", "msgspec.", "flashinfer.autotuner.")  # outside, and nothing that a kernel is in
 
 
@@ -275,6 +276,8 @@ def _between(walk: GroupWalk) -> str:
     layout = walk.target.layout
     reach = ", where peer access works" if walk.asked_for_peers() else ""
     besides = "" if layout.ep in (1, layout.tp) else "; groups that the experts have to themselves were not followed"
+    if layout.tp > _OF_A_MACHINE:
+        besides += "; all of them are taken to be in one machine"
     return f"{_size(walk.target)} of each of {layout.tp} cards{SAID[linked(walk.target.gpu)]}{reach}{besides}"
 
 

@@ -30,7 +30,7 @@ _DECIDERS = ("sglang.srt.layers.layer_boundary.residual.add_norm.flashinfer_ar_f
 LIBRARY = "sglang.srt.layers.flashinfer_comm_fusion"
 _CHOOSER = f"{LIBRARY}.resolve_flashinfer_allreduce_fusion_backend"
 _SUMMER = f"{LIBRARY}.flashinfer_allreduce_residual_rmsnorm"
-_NAME = "flashinfer_allreduce_fusion"
+_NAME = "flashinfer_fusion"  # the option without its verb, and without what the area says
 _DEFAULT = "auto"  # the choice that names no backend
 # What models name that leave their sums to the norm behind them.
 _LEAVING = ("LayerCommunicator", "layer_boundary", "allreduce_fusion")
