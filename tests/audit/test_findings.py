@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from sublight.audit.doors import Door
 from sublight.audit.engines.base import Route
 from sublight.audit.engines.sglang import SGLANG
-from sublight.audit.findings import of_variables
 from sublight.audit.importable import needs_of
 from sublight.audit.ladder import Answer, Ladder, Proof, Rung, failed
 from sublight.audit.reading import DiskReader, DoorReader, WatchedSources
@@ -18,23 +16,6 @@ from sublight.hosts.recording import Recording
 from sublight.report.blocks import Listing
 from sublight.report.views.audit_reasons import reasons
 from tests.audit.scenes import target
-
-KNOWN = frozenset({"SGLANG_DUMPER_", "SGLANG_MOE_CONFIG_DIR", "SGLANG_USE_AITER", "SGLANG_LOG_MS"})
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("SGLANG_MOE_CONFG_DIR", "SGLANG_MOE_CONFIG_DIR"),
-        ("SGLANG_USE_AITR", "SGLANG_USE_AITER"),
-        ("SGLANG_MOE_KEY", "the command-line option that took its place"),
-        ("SGLANG_DUMPERS", "the command-line option that took its place"),
-        ("SGLANG_SKIP_X", "the command-line option that took its place"),
-    ],
-)
-def test_a_variable_nobody_reads_is_likened_only_to_one_of_its_words(name: str, hint: str) -> None:
-    (finding,) = of_variables("sglang", ("SGLANG_",), KNOWN, {name: "1"})
-    assert (finding.subject, finding.hint) == (name, hint)
 
 
 def sources(folder: Path, door: Door | None = None) -> WatchedSources:

@@ -1,6 +1,6 @@
 """Findings: what is odd about an installation, whichever backend is asked for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from sublight.audit.installation import Installation
 from sublight.audit.installed import clash_text
@@ -96,40 +96,6 @@ def _knows(tool: Tool, number: str) -> bool:
     return any(target.rstrip("af") == number for target in tool.targets)
 
 
-def of_variables(
-    engine: str, prefixes: Iterable[str], known: frozenset[str] | None, environment: dict[str, str]
-) -> Iterator[AuditFinding]:
-    """Variables that are set for an engine and that this version does not read."""
-    if known is None:
-        return
-    for name in sorted(environment):
-        if name.startswith(tuple(prefixes)) and name not in known:
-            from sublight.errors import near_misses
-
-            near = [
-                other for other in near_misses(name, known, 2) if not other.endswith("_") and _same_words(name, other)
-            ]
-            yield AuditFinding(
-                level="warn",
-                subject=name,
-                text=f"it is set, and nothing in this version of {engine} reads it: it has no effect",
-                proofs=(Proof("command", "environment", f"{name}={environment[name]}"),),
-                hint=" or ".join(near) if near else "the command-line option that took its place",
-            )
-
-
-def _same_words(name: str, other: str) -> bool:
-    """Whether all but one of a name's words, the engine's prefix left out, are the other's in some near spelling.
-
-    Variables of one engine are alike by their prefix alone; that says nothing of what they are for.
-    """
-    from difflib import get_close_matches
-
-    own, others = name.split("_")[1:], other.split("_")[1:]
-    matched = sum(bool(get_close_matches(word, others, 1, 0.75)) for word in own)
-    return matched >= max(1, (len(own) + 1) // 2) and (matched > 1 or len(own) == 1)
-
-
 def of_objects(distribution: str, objects: Objects, installation: Installation) -> Iterator[AuditFinding]:
     """Files that want a CUDA library of another major version, that cannot be read, or were too many."""
     wanted: dict[str, str] = {}
@@ -159,7 +125,7 @@ def of_objects(distribution: str, objects: Objects, installation: Installation) 
         yield AuditFinding(
             level="warn",
             subject=distribution,
-            text=f"{objects.left_out:,} of its files with GPU code were not looked at, for lack of time",
+            text=f"{left} not looked at, for lack of time",
         )
 
 

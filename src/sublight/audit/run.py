@@ -7,7 +7,7 @@ import msgspec
 from sublight.audit.auditor import Auditor
 from sublight.audit.capable import capable
 from sublight.audit.engines.base import Declaration, Engine, Route
-from sublight.audit.findings import of_objects, of_variables
+from sublight.audit.findings import of_objects
 from sublight.audit.gathering import objects_of, owning, tops_of
 from sublight.audit.guarded import of_guards
 from sublight.audit.importable import importable
@@ -24,6 +24,7 @@ from sublight.audit.scene import Scene
 from sublight.audit.snapshot import KeepingDoor
 from sublight.audit.target import Target
 from sublight.audit.tiles import of_tiles
+from sublight.audit.variables import of_variables
 from sublight.errors import HostError
 
 

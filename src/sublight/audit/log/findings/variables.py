@@ -1,30 +1,15 @@
 """Variables that are set and that nobody reads."""
 
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
-
-import msgspec
 
 from sublight.audit.ladder import Proof
 from sublight.audit.log.choices import asked_moe_backend, nested
 from sublight.audit.log.echo import without_secrets
 from sublight.audit.log.findings.finding import Known, LogFinding
 from sublight.audit.log.record import EngineLog, Fact, FactKind
-from sublight.errors import near_misses
+from sublight.audit.variables import meant, replaced
 
-_TABLE = Path(__file__).parents[1] / "variables.toml"
 _PREFIX: dict[str, tuple[str, ...]] = {"vllm": ("VLLM_",), "sglang": ("SGLANG_", "SGL_")}
-
-
-class _Replaced(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    flag: str
-    setting: str
-
-
-@cache
-def _replaced() -> dict[str, _Replaced]:
-    return msgspec.toml.decode(_TABLE.read_bytes(), type=dict[str, _Replaced])
 
 
 def variable_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
@@ -36,7 +21,7 @@ def variable_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
         fact = said.get(name)
         if name in known.read_variables:
             yield _read_after_all(log, name, said[name])
-        elif name in _replaced() and log.engine == "vllm":
+        elif name in replaced() and log.engine == "vllm":
             yield _taken_over(log, name, fact, known)
         else:
             rest.append((name, fact))
@@ -58,15 +43,15 @@ def _set(name: str, fact: Fact | None, known: Known) -> str:
 
 
 def _taken_over(log: EngineLog, name: str, fact: Fact | None, known: Known) -> LogFinding:
-    flag, setting = _replaced()[name].flag, _replaced()[name].setting
-    effective, proofs = _effective(log, setting)
+    instead = replaced()[name]
+    effective, proofs = _effective(log, instead.setting)
     return LogFinding(
         id="variable-not-read",
         level="error",
         subject=name,
-        text=f"{_set(name, fact, known)} is not read by {log.title}, which has {flag} instead. {effective}",
+        text=f"{_set(name, fact, known)} is not read by {log.title}, which has {instead.flag} instead. {effective}",
         proofs=(*((log.proof(fact),) if fact else ()), *proofs),
-        advice=f"unset it and set {flag}",
+        advice=instead.advice,
     )
 
 
@@ -92,8 +77,7 @@ def _effective(log: EngineLog, setting: str) -> tuple[str, tuple[Proof, ...]]:
 
 def _unknown(log: EngineLog, rest: list[tuple[str, Fact | None]], known: Known) -> LogFinding:
     names = [_set(name, fact, known) for name, fact in rest]
-    near = {name: near_misses(name, known.read_variables, 1) for name, _ in rest} if known.read_variables else {}
-    meant = [f"{name} -> {found[0]}" for name, found in near.items() if found]
+    near = [f"{name} -> {found[0]}" for name, _ in rest if (found := meant(name, known.read_variables))]
     one = len(rest) == 1
     return LogFinding(
         id="variables-unknown",
@@ -103,7 +87,7 @@ def _unknown(log: EngineLog, rest: list[tuple[str, Fact | None]], known: Known) 
         f"{', '.join(names)}. {'It' if one else 'They'} may be left over, misspelt, of another version, or read by an "
         "add-on of this build; nothing reads them through the engine's own list.",
         proofs=tuple(log.proof(fact) for _, fact in rest if fact is not None),
-        advice=f"perhaps meant: {', '.join(meant)}" if meant else "check each against the version that runs",
+        advice=f"perhaps meant: {', '.join(near)}" if near else "check each against the version that runs",
     )
 
 
