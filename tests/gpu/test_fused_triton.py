@@ -1,6 +1,7 @@
 """The portable layer on a GPU against the oracle: every number of tokens, skew, company of graphs and streams."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from sublight.kernels.agreement import require_agreement
 from sublight.kernels.numerics.formats import FP8_BLOCK, MXFP4, NVFP4, BlockFormat
 from sublight.kernels.numerics.quantised import GlobalScale, Quantised
 from sublight.kernels.reference import Experts, InputScales, moe_forward
+from tests.torch.cuda_layers import graph_on_two_streams
 
 pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available():
@@ -157,16 +159,10 @@ def test_two_layers_on_two_streams_in_a_graph() -> None:
         experts = nvfp4_experts(16, width, 2048)
         given = inputs(8, 16, 2048, 4)
         layers.append((FusedMoe(experts, tokens=8, top_k=4, backend="fused-triton"), experts, given))
-    second, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     outs = [layer(*given) for layer, _, given in layers]
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        second.wait_stream(torch.cuda.current_stream())
-        for _ in range(8):
-            layers[0][0](*layers[0][2], outs[0])
-            with torch.cuda.stream(second):
-                layers[1][0](*layers[1][2], outs[1])
-        torch.cuda.current_stream().wait_stream(second)
+    calls = [partial(layer, *given, out) for (layer, _, given), out in zip(layers, outs, strict=True)]
+    graph = graph_on_two_streams(*calls)
     for _ in range(20):
         graph.replay()
     for (_, experts, given), out in zip(layers, outs, strict=True):

@@ -3,154 +3,81 @@
 Skipped elsewhere. What can be checked without a GPU is checked beside this file: layout, decoding, plans, compilation.
 """
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
 
 from sublight.errors import KernelError
-from sublight.kernels.cuda.build import CAPABILITIES
 from sublight.kernels.cuda.decode import DecodeWorkspace, fused_moe
-from sublight.kernels.cuda.layout import DecodeWeights, pack_experts
-from sublight.kernels.numerics.formats import NVFP4
-from sublight.kernels.numerics.quantised import GlobalScale, Quantised
-from sublight.kernels.reference import Experts, moe_forward
-
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability() not in CAPABILITIES,
-    reason="runs on a GPU that the kernels are built for",
+from tests.torch.cuda_layers import (
+    SM120_SHARED_BYTES,
+    WIDTHS,
+    Layer,
+    check_graph,
+    check_pairs_of_other_ranks,
+    check_two_streams_in_a_graph,
+    needs_the_gpu,
 )
-SM120_SHARED_BYTES = 101_376
+
+pytestmark = needs_the_gpu
 
 
-class Layer:
-    def __init__(self, experts: int, inter: int, hidden: int, top_k: int, **options: int) -> None:
-        self.shape = (experts, inter, hidden, top_k)
-        generator = torch.Generator("cuda").manual_seed(inter)
-
-        def matrix(rows: int, columns: int, parts: int) -> Quantised:
-            def draw(*size: int) -> Tensor:
-                return torch.rand(experts, *size, device="cuda", generator=generator)
-
-            codes = (draw(rows, columns // 2) * 256).to(torch.uint8)
-            scales = (draw(rows, columns // 16) * 1.75 + 0.25).to(torch.float8_e4m3fn)
-            return Quantised(NVFP4, codes, scales, GlobalScale((draw(parts) + 0.5) / (3.5 * columns**0.5)))
-
-        w13, w2 = matrix(2 * inter, hidden, 2), matrix(hidden, inter, 1)
-        self.oracle = Experts(w13, w2)
-        self.weights: DecodeWeights = pack_experts(w13, w2)
-        self.workspace = DecodeWorkspace(hidden, inter, top_k, **options)
-
-    def inputs(self, tokens: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        experts, _, hidden, top_k = self.shape
-        generator = torch.Generator().manual_seed(100 * tokens + seed)
-        ids = torch.rand(tokens, experts, generator=generator).topk(top_k, 1).indices.int()
-        weights = torch.rand(tokens, top_k, generator=generator)
-        x = torch.randn(tokens, hidden, generator=generator)
-        return x.bfloat16().cuda(), ids.cuda(), weights.cuda()
-
-    def run(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        out = torch.full_like(x, float("nan"))
-        return fused_moe(x, ids, weights, self.weights, self.workspace, out)
-
-    def error(self, out: Tensor, x: Tensor, ids: Tensor, weights: Tensor) -> float:
-        expected = moe_forward(x, ids, weights, self.oracle)
-        return float((out.float() - expected).norm() / expected.norm())
+def layer_of(experts: int, inter: int, hidden: int, top_k: int, **options: int) -> Layer:
+    return Layer((experts, inter, hidden, top_k), fused_moe, DecodeWorkspace(hidden, inter, top_k, **options))
 
 
 @pytest.fixture(scope="module")
-def layer() -> Iterator[Layer]:
-    yield Layer(64, 256, 1024, 8)
+def layer() -> Layer:
+    return layer_of(64, 256, 1024, 8)
 
 
 @pytest.mark.parametrize("tokens", range(1, 17))
 def test_every_number_of_tokens(layer: Layer, tokens: int) -> None:
     for seed in range(3):
-        inputs = layer.inputs(tokens, seed)
-        assert layer.error(layer.run(*inputs), *inputs) <= 3e-3
+        layer.check(*layer.inputs(tokens, seed))
 
 
-@pytest.mark.parametrize(
-    "shape", [(8, 64, 64, 1), (8, 64, 192, 2), (16, 192, 2880, 4), (6, 320, 4160, 3), (40, 128, 8192, 10)]
-)
+@pytest.mark.parametrize("shape", WIDTHS)
 @pytest.mark.parametrize("tokens", [1, 3, 8, 13])
 def test_widths_that_are_multiples_of_64(shape: tuple[int, int, int, int], tokens: int) -> None:
-    layer = Layer(*shape)
-    inputs = layer.inputs(tokens)
-    assert layer.error(layer.run(*inputs), *inputs) <= 3e-3
+    layer = layer_of(*shape)
+    layer.check(*layer.inputs(tokens))
 
 
 @pytest.mark.parametrize("tokens", [1, 4, 8, 16])
 def test_within_the_shared_memory_of_sm120(tokens: int) -> None:
-    layer = Layer(32, 256, 6144, 8, shared_limit=SM120_SHARED_BYTES)
+    layer = layer_of(32, 256, 6144, 8, shared_limit=SM120_SHARED_BYTES)
     assert layer.workspace.plan(tokens).shared_bytes <= SM120_SHARED_BYTES
-    inputs = layer.inputs(tokens)
-    assert layer.error(layer.run(*inputs), *inputs) <= 3e-3
+    layer.check(*layer.inputs(tokens))
 
 
 @pytest.mark.parametrize("tokens", [2, 8, 9, 16])
 def test_all_tokens_at_the_same_experts(layer: Layer, tokens: int) -> None:
     x, ids, weights = layer.inputs(tokens)
-    same = ids[:1].repeat(tokens, 1).contiguous()
-    assert layer.error(layer.run(x, same, weights), x, same, weights) <= 3e-3
+    layer.check(x, ids[:1].repeat(tokens, 1).contiguous(), weights)
 
 
 @pytest.mark.parametrize("tokens", [1, 4, 16])
 def test_pairs_of_other_ranks_are_skipped(layer: Layer, tokens: int) -> None:
-    x, ids, weights = layer.inputs(tokens)
-    ids[:, ::2] = -1
-    ids[0, 1] = 64  # the first expert of the next rank
-    assert layer.error(layer.run(x, ids, weights), x, ids, weights) <= 3e-3
-    nobody = torch.full_like(ids, -1)
-    assert layer.run(x, nobody, weights).count_nonzero() == 0
+    check_pairs_of_other_ranks(layer, tokens)
 
 
 def test_sizes_may_alternate_on_one_workspace(layer: Layer) -> None:
     for tokens in (1, 16, 2, 8, 1, 4, 16, 1, 3) * 4:
-        inputs = layer.inputs(tokens)
-        assert layer.error(layer.run(*inputs), *inputs) <= 3e-3
+        layer.check(*layer.inputs(tokens))
 
 
 def test_a_graph_allocates_nothing_and_follows_its_inputs(layer: Layer) -> None:
-    x, ids, weights = layer.inputs(4)
-    out = layer.run(x, ids, weights)
-    graph = torch.cuda.CUDAGraph()
-    allocations = torch.cuda.memory_stats()["allocation.all.allocated"]
-    fused_moe(x, ids, weights, layer.weights, layer.workspace, out)
-    assert torch.cuda.memory_stats()["allocation.all.allocated"] == allocations
-    with torch.cuda.graph(graph):
-        fused_moe(x, ids, weights, layer.weights, layer.workspace, out)
-    for seed in range(20):
-        for target, source in zip((x, ids, weights), layer.inputs(4, seed), strict=True):
-            target.copy_(source)
-        out.fill_(float("nan"))
-        graph.replay()
-        assert layer.error(out, x, ids, weights) <= 3e-3
+    check_graph(layer, 4)
 
 
 def test_two_layers_on_two_streams_in_a_graph() -> None:
-    layers = [Layer(16, 256, 2048, 4), Layer(16, 192, 2048, 4)]
-    inputs = [layer.inputs(4) for layer in layers]
-    outs = [layer.run(*given) for layer, given in zip(layers, inputs, strict=True)]
-    graph, second = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    with torch.cuda.graph(graph):
-        second.wait_stream(torch.cuda.current_stream())
-        for _ in range(8):
-            fused_moe(*inputs[0], layers[0].weights, layers[0].workspace, outs[0])
-            with torch.cuda.stream(second):
-                fused_moe(*inputs[1], layers[1].weights, layers[1].workspace, outs[1])
-        torch.cuda.current_stream().wait_stream(second)
-    for _ in range(500):
-        graph.replay()
-    torch.cuda.synchronize()
-    for layer, given, out in zip(layers, inputs, outs, strict=True):
-        assert layer.error(out, *given) <= 3e-3
+    check_two_streams_in_a_graph([layer_of(16, 256, 2048, 4), layer_of(16, 192, 2048, 4)], tokens=4, replays=500)
 
 
 def test_two_layers_on_two_streams_at_once() -> None:
     """Each launch needs every multiprocessor, and none may take a part of them and wait for the rest."""
-    layers = [Layer(16, 256, 2048, 4), Layer(16, 192, 2048, 4)]
+    layers = [layer_of(16, 256, 2048, 4), layer_of(16, 192, 2048, 4)]
     inputs = [layer.inputs(8) for layer in layers]
     outs = [layer.run(*given) for layer, given in zip(layers, inputs, strict=True)]
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]
@@ -161,10 +88,10 @@ def test_two_layers_on_two_streams_at_once() -> None:
     for _ in range(300):
         for layer, given, out, stream in zip(layers, inputs, outs, streams, strict=True):
             with torch.cuda.stream(stream):
-                fused_moe(*given, layer.weights, layer.workspace, out)
+                layer.run(*given, out)
     torch.cuda.synchronize()
     for layer, given, out in zip(layers, inputs, outs, strict=True):
-        assert layer.error(out, *given) <= 3e-3
+        layer.check(*given, out)
 
 
 def test_a_graph_with_the_shared_expert_on_a_second_stream(layer: Layer) -> None:
@@ -186,7 +113,7 @@ def test_a_graph_with_the_shared_expert_on_a_second_stream(layer: Layer) -> None
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 beside = shared(seen[-1])
-            fused_moe(seen[-1], ids, weights, layer.weights, layer.workspace, out)
+            layer.run(seen[-1], ids, weights, out)
             torch.cuda.current_stream().wait_stream(side)
             mixed = beside + out
             seen.append(mixed / mixed.float().square().mean(-1, keepdim=True).sqrt().bfloat16())
@@ -207,7 +134,7 @@ def test_a_graph_with_the_shared_expert_on_a_second_stream(layer: Layer) -> None
             graph.replay()
         torch.cuda.synchronize()
         for given, out in zip(seen, routed, strict=False):
-            assert layer.error(out, given, ids, weights) <= 3e-3
+            layer.check(given, ids, weights, out)
 
 
 def test_a_launch_waits_while_another_kernel_holds_half_of_the_gpu(layer: Layer) -> None:
@@ -226,11 +153,11 @@ def test_a_launch_waits_while_another_kernel_holds_half_of_the_gpu(layer: Layer)
         began.record()
         hold[(half,)](20_000_000)
         ended.record()
-    fused_moe(x, ids, weights, layer.weights, layer.workspace, out)
+    layer.run(x, ids, weights, out)
     done.record()
     assert not ended.query()  # it was launched while the other one ran
     torch.cuda.synchronize()
-    assert layer.error(out, x, ids, weights) <= 3e-3
+    layer.check(x, ids, weights, out)
     assert (out - wanted).abs().max() <= 2**-6 * wanted.abs().max()
     assert began.elapsed_time(done) >= 20.0
 
@@ -246,9 +173,10 @@ def test_beside_kernels_that_hold_part_of_the_gpu(layer: Layer) -> None:
         with torch.cuda.stream(busy):
             for _ in range(4):
                 torch.mm(a, a)  # 64 tiles of 128 x 128: half of 132 multiprocessors
-        fused_moe(x, ids, weights, layer.weights, layer.workspace, out)
+        layer.run(x, ids, weights, out)
     torch.cuda.synchronize()
-    assert max(layer.error(out, x, ids, weights) for out in outs) <= 3e-3
+    for out in outs:
+        layer.check(x, ids, weights, out)
 
 
 def test_wrong_tensors_are_named(layer: Layer) -> None:

@@ -7,18 +7,14 @@ import torch
 from torch import Tensor
 
 from sublight.kernels import FusedMoe
-from sublight.kernels.cuda.build import CAPABILITIES
 from sublight.kernels.cuda.decode import DecodeRouter, DecodeWorkspace, fused_moe, routed_moe
 from sublight.kernels.cuda.layout import DecodeWeights, pack_experts
-from sublight.kernels.numerics.formats import NVFP4
-from sublight.kernels.numerics.quantised import GlobalScale, Quantised
+from sublight.kernels.numerics.quantised import Quantised
 from sublight.kernels.reference import Experts, moe_forward
 from sublight.kernels.routing import Router, route
+from tests.torch.cuda_layers import needs_the_gpu, random_matrix, relative_error
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability() not in CAPABILITIES,
-    reason="runs on a GPU that the kernels are built for",
-)
+pytestmark = needs_the_gpu
 HIDDEN, INTER = 512, 64
 ROUTERS = {
     # experts, router, correction
@@ -34,19 +30,9 @@ ROUTERS = {
 }
 
 
-def matrix(experts: int, rows: int, columns: int, parts: int, seed: int) -> Quantised:
-    generator = torch.Generator("cuda").manual_seed(seed)
-
-    def draw(*size: int) -> Tensor:
-        return torch.rand(experts, *size, device="cuda", generator=generator)
-
-    codes = (draw(rows, columns // 2) * 256).to(torch.uint8)
-    scales = (draw(rows, columns // 16) * 1.75 + 0.25).to(torch.float8_e4m3fn)
-    return Quantised(NVFP4, codes, scales, GlobalScale((draw(parts) + 0.5) / (3.5 * columns**0.5)))
-
-
 def experts_of(count: int, inter: int = INTER, seed: int = 0) -> Experts:
-    return Experts(matrix(count, 2 * inter, HIDDEN, 2, seed), matrix(count, HIDDEN, inter, 1, seed + 1))
+    first, second = (torch.Generator("cuda").manual_seed(seed + i) for i in range(2))
+    return Experts(random_matrix(count, 2 * inter, HIDDEN, 2, first), random_matrix(count, HIDDEN, inter, 1, second))
 
 
 def packed(experts: Experts, shared: Experts | None = None) -> DecodeWeights:
@@ -61,10 +47,6 @@ def inputs(tokens: int, experts: int, seed: int = 0) -> tuple[Tensor, Tensor, Te
     return x, logits, torch.randn(experts, generator=generator).cuda() * 0.2
 
 
-def error(out: Tensor, expected: Tensor) -> float:
-    return float((out.float() - expected).norm() / expected.norm())
-
-
 @pytest.mark.parametrize("name", ROUTERS)
 def test_every_published_router(name: str) -> None:
     count, router, corrects = ROUTERS[name]
@@ -76,7 +58,7 @@ def test_every_published_router(name: str) -> None:
         correction = bias if corrects else None
         for given in (logits, logits.bfloat16(), (logits * 0.1).bfloat16(), torch.zeros_like(logits)):
             expected = moe_forward(x, *route(given, router, correction), experts)
-            assert error(routed_moe(x, given, weights, workspace, correction), expected) <= 3e-3
+            assert relative_error(routed_moe(x, given, weights, workspace, correction), expected) <= 3e-3
 
 
 def test_of_equal_scores_the_lower_number() -> None:
@@ -90,7 +72,7 @@ def test_of_equal_scores_the_lower_number() -> None:
             logits, bias = (logits > 1).float(), torch.zeros(count, device="cuda")
             correction = bias if corrects else None
             expected = moe_forward(x, *route(logits, one, correction), experts)
-            assert error(routed_moe(x, logits, packed(experts), workspace, correction), expected) <= 3e-3
+            assert relative_error(routed_moe(x, logits, packed(experts), workspace, correction), expected) <= 3e-3
 
 
 @pytest.mark.parametrize("tokens", [1, 8])
@@ -102,7 +84,7 @@ def test_experts_of_other_ranks_are_skipped(tokens: int) -> None:
         x, logits, bias = inputs(tokens, count, seed)
         expected = moe_forward(x, *route(logits, router, bias), experts)
         out = routed_moe(x, logits, packed(experts), workspace, bias)
-        assert (expected.norm() == 0 and not out.any()) or error(out, expected) <= 3e-3
+        assert (expected.norm() == 0 and not out.any()) or relative_error(out, expected) <= 3e-3
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
@@ -117,7 +99,7 @@ def test_a_shared_expert(tokens: int, width: int) -> None:
         (torch.full((tokens, 4), -1, dtype=torch.int32, device="cuda"), torch.ones(tokens, 4, device="cuda")),
     ):
         expected = moe_forward(x, ids, weights, experts, shared=shared)
-        assert error(fused_moe(x, ids, weights, packed(experts, shared), workspace), expected) <= 3e-3
+        assert relative_error(fused_moe(x, ids, weights, packed(experts, shared), workspace), expected) <= 3e-3
 
 
 @pytest.mark.parametrize("tokens", [1, 4, 16])
@@ -139,4 +121,4 @@ def test_a_whole_layer_in_one_launch_in_a_graph(tokens: int) -> None:
             target.copy_(source)
         out.fill_(float("nan"))
         graph.replay()
-        assert error(out, reference(x, logits=logits).float()) <= 4e-3  # the reference is rounded as well
+        assert relative_error(out, reference(x, logits=logits).float()) <= 4e-3  # the reference is rounded as well
