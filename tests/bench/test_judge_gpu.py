@@ -15,6 +15,7 @@ from sublight.errors import BenchError
 from sublight.kernels.numerics.quantised import Quantised
 from sublight.kernels.problem import MoeProblem
 from sublight.kernels.reference import Experts
+from tests.bench.cheats import zeroed_inputs
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 PROBLEM = MoeProblem(tokens=5, hidden_size=256, intermediate_size=128, num_experts=12, top_k=3)
@@ -102,14 +103,6 @@ def writes_again_later(experts: Experts) -> Layer:
             again = out.clone()
             torch.cuda._sleep(LATE_CYCLES)
             out.copy_(again)
-
-    return run
-
-
-def zeroed_inputs(experts: Experts) -> Layer:
-    def run(x: Tensor, ids: Tensor, weights: Tensor, out: Tensor) -> None:
-        x.zero_()
-        out.zero_()
 
     return run
 

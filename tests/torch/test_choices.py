@@ -1,6 +1,5 @@
 """Which kernel of the catalogue a card gets, by name: every size of batch, every format, and what is said of it."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,13 @@ from sublight.facts.gpu import get_gpu
 from sublight.facts.model import read_model
 from sublight.facts.workload import Layout
 from sublight.kernels.catalogue import COMPILED, kernel_named
-from sublight.kernels.cuda.build import CAPABILITIES, TARGETS, Nvcc, compile_kernel, target_of
+from sublight.kernels.cuda.build import CAPABILITIES, TARGETS, compile_kernel, target_of
 from sublight.kernels.cuda.grouped_plan import plan_grouped
 from sublight.kernels.cuda.plan import plan_decode
 from sublight.kernels.grouped import few_tokens
 from sublight.kernels.heuristics import choose
 from sublight.kernels.problem import MoeProblem
+from tests.torch.toolkit import nvcc
 
 TOKENS = (1, 8, 64, 1024, 4096)
 OURS = ["decode", "decode", "grouped", "grouped", "grouped"]
@@ -147,8 +147,5 @@ def test_what_an_rtx_pro_6000_gets_fits_it_and_compiles_for_it(tmp_path: Path, t
         plan = plan_grouped(6144, 256, 256, 8, tokens, SM120_SHARED_BYTES, hopper=False)
     assert choice.configuration == plan.defines()
     assert plan.shared_bytes <= SM120_SHARED_BYTES
-    path = shutil.which("nvcc")
-    if path is None:
-        pytest.skip("no nvcc here")
-    cubin = compile_kernel(f"moe_{kernel}.cu", choice.configuration, "sm_120a", Nvcc(path, "of this test"), tmp_path)
+    cubin = compile_kernel(f"moe_{kernel}.cu", choice.configuration, "sm_120a", nvcc(), tmp_path)
     assert cubin.startswith(b"\x7fELF")

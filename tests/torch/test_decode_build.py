@@ -1,15 +1,15 @@
 """Compilation: a key that forgets nothing, a cache that trusts nothing, and, where nvcc is, every target."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from sublight.errors import KernelError
 from sublight.kernels import cuda
-from sublight.kernels.cuda.build import TARGETS, Nvcc, compile_kernel
+from sublight.kernels.cuda.build import TARGETS, compile_kernel
 from sublight.kernels.cuda.plan import RouterPlan, plan_decode
+from tests.torch.toolkit import nvcc
 
 DEFINES = plan_decode(6144, 256, 8, 4, 132, 232_448).defines()
 
@@ -71,13 +71,6 @@ def test_every_function_says_that_it_is_the_gpus() -> None:
     functions = re.findall(r"^(?:[\w\"]+ )+\w+\(", source, re.MULTILINE)
     assert len(functions) > 30
     assert [f for f in functions if not f.startswith(("DEV ", 'extern "C" __global__ '))] == []
-
-
-def nvcc() -> Nvcc:
-    path = shutil.which("nvcc")
-    if path is None:
-        pytest.skip("no nvcc here")
-    return Nvcc(path, "of this test")
 
 
 @pytest.mark.parametrize("target", TARGETS)

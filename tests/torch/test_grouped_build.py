@@ -1,23 +1,16 @@
 """The grouped kernels compile for every target, and for a plan that fits it."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from sublight.errors import KernelError
-from sublight.kernels.cuda.build import TARGETS, Nvcc, compile_kernel
+from sublight.kernels.cuda.build import TARGETS, compile_kernel
 from sublight.kernels.cuda.grouped_plan import plan_grouped
+from tests.torch.toolkit import nvcc
 
 GLM5 = (6144, 256, 256, 8)
 QWEN3 = (2048, 768, 128, 8)
-
-
-def nvcc() -> Nvcc:
-    path = shutil.which("nvcc")
-    if path is None:
-        pytest.skip("no nvcc here")
-    return Nvcc(path, "of this test")
 
 
 @pytest.mark.parametrize("target", TARGETS)

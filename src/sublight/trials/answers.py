@@ -15,7 +15,7 @@ known".
 
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed, unknown
 from sublight.facts.gpu import get_gpu
-from sublight.trials.job import Outcome, Timed
+from sublight.trials.job import Outcome, Timed, in_words
 from sublight.units import show_percent, show_rate, show_time
 
 FAST_SHARE = 0.25
@@ -58,7 +58,7 @@ def _executed(outcome: Outcome, proof: Proof) -> Step:
         took = show_time(outcome.executed.prepare_s)
         return passed(
             Rung.EXECUTED,
-            f"a call with {_tokens(outcome.executed.tokens)} gave finite values of the right shape "
+            f"a call with {in_words(outcome.executed.tokens)} gave finite values of the right shape "
             f"(loaded, prepared and called in {took})",
             proof,
         )
@@ -81,7 +81,7 @@ def _correct(outcome: Outcome, proof: Proof) -> Step:
     agreed = ", ".join(str(one.tokens) for one in outcome.compared)
     so_far = f"; it agrees at {agreed}" if agreed else ""
     if outcome.differs is not None:
-        why = f"at {_tokens(outcome.differs.tokens)}: {outcome.differs.reason}{so_far}"
+        why = f"at {in_words(outcome.differs.tokens)}: {outcome.differs.reason}{so_far}"
         return failed(Rung.CORRECT, why, proof, hint=_OTHER)
     if outcome.ended and not _was_timing(outcome):
         assert outcome.now is not None
@@ -115,7 +115,7 @@ def _fast(outcome: Outcome, gpu: str, proof: Proof, busy: str) -> Step:
     if reason or hot or not outcome.timed:
         return unknown(Rung.FAST, f"not timed: {reason or ', '.join(hot) or 'no time was taken'}", proof)
     said = "; ".join(_figures(one, gpu) for one in outcome.timed)
-    proofs = (proof, *(Proof("trial", f"{_tokens(one.tokens)}", _protocol(one)) for one in outcome.timed))
+    proofs = (proof, *(Proof("trial", f"{in_words(one.tokens)}", _protocol(one)) for one in outcome.timed))
     slowest = min(one.read_s / one.measurement.seconds for one in outcome.timed)
     if slowest < FAST_SHARE:
         why = f"{said}; below {show_percent(FAST_SHARE)} of one read-only launch"
@@ -128,7 +128,7 @@ def _figures(one: Timed, gpu: str) -> str:
     rate = get_gpu(gpu).memory_bandwidth_bytes_per_s.value
     sheet = f"{show_percent(one.bytes / rate / seconds)} of the data sheet's limit, " if rate else ""
     return (
-        f"{show_time(seconds)} at {_tokens(one.tokens)} ({show_rate(one.bytes / seconds)}; {sheet}"
+        f"{show_time(seconds)} at {in_words(one.tokens)} ({show_rate(one.bytes / seconds)}; {sheet}"
         f"{show_percent(one.read_s / seconds)} of one read-only launch here)"
     )
 
@@ -140,7 +140,3 @@ def _protocol(one: Timed) -> str:
         f"{one.measurement.clock}, {timing.rounds} rounds of {timing.calls} calls, quartiles {timing.spread:.1%} "
         f"apart, {one.measurement.sets} sets of weights in turn{kept}"
     )
-
-
-def _tokens(count: int) -> str:
-    return f"{count} token{'s' * (count != 1)}"

@@ -121,6 +121,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     hung: bool = False
 
 
+def in_words(tokens: int) -> str:
+    return f"{tokens} token{'s' * (tokens != 1)}"
+
+
 def outcome_of(said: list[Said], ended: str, hung: bool) -> Outcome:
     """The last word counts where there is one of a kind."""
     fields: dict[str, object] = {}

@@ -38,6 +38,7 @@ from sublight.trials.job import (
     NotTried,
     Said,
     Timed,
+    in_words,
 )
 
 STORE_BYTES = 512 << 20
@@ -107,7 +108,7 @@ class _Trial:
         try:
             self._dirty()
             layer = self.candidate.prepare(self.job.problem, self.experts, self.device)
-            self.say(Began(f"calling it with {_tokens(tokens)}", backends=True))
+            self.say(Began(f"calling it with {in_words(tokens)}", backends=True))
             given = self.inputs(tokens)[1][0]
             out = guarded(given.x.shape, given.x.dtype, self.device)
             out.fill_(torch.nan)
@@ -126,7 +127,7 @@ class _Trial:
     def agrees(self, layer: Layer) -> bool:
         """Whether it agrees with the oracle wherever that was asked, each time in every mode."""
         for tokens in self.job.tokens:
-            self.say(Began(f"comparing it with the oracle at {_tokens(tokens)}", backends=True))
+            self.say(Began(f"comparing it with the oracle at {in_words(tokens)}", backends=True))
             problem, inputs = self.inputs(tokens)
             self._dirty()
             verdict = judge(layer, Oracle(self.experts, inputs), self.tolerance, modes_on(self.device), str(problem))
@@ -142,7 +143,7 @@ class _Trial:
         try:
             ceilings = measure_ceilings(self.device, self.environment.l2_bytes, STORE_BYTES)
             for tokens in self.job.timed:
-                self.say(Began(f"timing it at {_tokens(tokens)}", backends=True))
+                self.say(Began(f"timing it at {in_words(tokens)}", backends=True))
                 self._time(layer, tokens, ceilings)
         except SublightError as error:
             self.say(NotTimed(f"{error.asked}: {error.found}"))
@@ -214,10 +215,6 @@ def _blamed(error: Exception) -> Said:
     if isinstance(cause, _MISFITS):
         return NotTried(f"Sublight's way to call it does not fit this version: {said}")
     return Broke(f"{error.asked}: {error.found}" if isinstance(error, SublightError) and cause is error else said)
-
-
-def _tokens(count: int) -> str:
-    return f"{count} token{'s' * (count != 1)}"
 
 
 def _end_with_parent() -> None:
