@@ -35,6 +35,9 @@ def test_without_a_second_process_the_work_is_done_here(monkeypatch: pytest.Monk
 
 
 def test_halves_hold_about_as_many_backends() -> None:
-    assert _halves({"moe": 24, "fp4-gemm": 6, "attention": 26}) == (["moe", "fp4-gemm"], ["attention"])
+    assert _halves({"moe": 24, "fp4-gemm": 6, "attention": 26}) == (["moe"], ["attention", "fp4-gemm"])
+    whole = {"moe": 22, "fp4-gemm": 6, "attention": 25, "all-reduce": 12}
+    assert _halves(whole) == (["moe", "fp4-gemm"], ["attention", "all-reduce"])
+    assert _halves({"moe": 1, "attention": 1}) == (["attention"], ["moe"])
     assert _halves({"moe": 24}) == (["moe"], [])
     assert _halves({}) == ([], [])

@@ -23,6 +23,7 @@ from sublight.audit.source.tree import Sources
 from sublight.audit.target import Target
 
 _Answer = TypeVar("_Answer")
+_BESIDES = 1 / 8  # what versions and variables take to read, in parts of what all backends take
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,14 +178,14 @@ def _parts(
 
 
 def _halves(sizes: Mapping[str, int]) -> tuple[list[str], list[str]]:
-    """Two lists of areas with about as many backends, the first one's no fewer."""
+    """Two lists of areas with about as many backends; whoever reads the first one has something besides to read."""
     halves: tuple[list[str], list[str]] = ([], [])
-    totals = [0, 0]
+    totals = [sum(sizes.values()) * _BESIDES, 0.0]
     for area in sorted(sizes, key=lambda area: -sizes[area]):
         less = 0 if totals[0] <= totals[1] else 1
         halves[less].append(area)
         totals[less] += sizes[area]
-    return halves if totals[0] >= totals[1] else (halves[1], halves[0])
+    return halves if halves[0] else (halves[1], [])
 
 
 def _answered(
