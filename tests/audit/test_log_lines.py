@@ -90,12 +90,12 @@ class TestBytes:
     def test_a_line_without_end_keeps_its_beginning(self, tmp_path: Path) -> None:
         lines, said = self.lines(tmp_path, b"x" * (5 * LONGEST) + b"\nb\n")
         assert [len(line) for line in lines] == [LONGEST, 1]
-        assert said == (f"1 lines are longer than {LONGEST:,} bytes; only their beginning was read",)
+        assert said == (f"1 line is longer than {LONGEST:,} bytes; only the beginning was read",)
 
     def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
         lines, said = self.lines(tmp_path, b"caf\xe9\nb\n")
         assert lines == ["caf\ufffd", "b"]
-        assert said == ("1 lines are not UTF-8; the bytes in question were replaced",)
+        assert said == ("1 line is not UTF-8; the bytes in question were replaced",)
 
     def test_gzip_whole_and_cut(self, tmp_path: Path) -> None:
         data = gzip.compress((self.START + f"{HEAD}{NCCL}\n" * 500).encode())
@@ -160,7 +160,7 @@ class TestBytes:
         (tmp_path / "a.log").write_text(self.START + other)
         log = read_log(tmp_path / "a.log")
         assert log.of(FactKind.CHECKPOINT) == ()
-        assert log.damage == ("1 lines are those of another engine and were left out",)
+        assert log.damage == ("1 line of another engine was left out",)
 
     def test_a_pipe_or_device_is_not_waited_for(self) -> None:
         with pytest.raises(InputFileError, match="it is not a regular file"):

@@ -149,7 +149,7 @@ def test_no_engine_is_an_error_that_says_where_it_looked(tmp_path: Path) -> None
     env = Environment(tmp_path / "env")
     with pytest.raises(UsageError) as caught:
         audited(door(env))
-    assert caught.value.found == "no engine is there (0 distributions were seen)"
+    assert caught.value.found == "no engine is there (no distributions were seen)"
     assert env.python in caught.value.asked
     with pytest.raises(UsageError):
         audited(door(env), engines=("tiny",))

@@ -83,7 +83,7 @@ def test_the_fastest_candidate_at_the_step_s_tokens(limit: DecodeLimit) -> None:
     found = joined(bench, limit, "k.json")
     assert found.rows == {"moe.experts": pytest.approx(75 * 14e-6)}
     assert "routed experts by decode" in found.source
-    with pytest.raises(UsageError, match="not timed at 1 tokens"):
+    with pytest.raises(UsageError, match="not timed at 1 token"):
         joined(msgspec.structs.replace(bench, shapes=bench.shapes[1:]), limit, "k.json")
 
 

@@ -80,7 +80,7 @@ def test_a_sweep_that_found_a_hole() -> None:
         document(kernels(shape(1, result("decode", 13.0, "kernel")), swept=swept)), width=100, colour=False
     )
     assert "decode at 6 tokens: output all zero" in text
-    assert "at 2 more numbers of tokens, 3 to 6: 1 do not" in text
+    assert "at 2 more numbers of tokens, 3 to 6: 1 does not" in text
 
 
 def test_two_that_are_wrong_alike_point_at_what_they_share() -> None:

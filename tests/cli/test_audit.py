@@ -168,7 +168,7 @@ def test_nothing_is_written_into_the_audited_environment(sublight: Sublight, env
         (("audit", *QUESTION, "--area", "everything", "--python", "{python}"), "'everything' is not one of"),
         (("audit", *QUESTION, "--tp", "3", "--ep", "2", "--python", "{python}"), "2 does not divide 3"),
         (("audit", *QUESTION, "--tp", "3", "--python", "{python}"), "64 attention heads do not divide over 3 ranks"),
-        (("audit", *QUESTION, "--tp", "100000", "--python", "{python}"), "do not divide over 100000 ranks"),
+        (("audit", *QUESTION, "--tp", "100000", "--python", "{python}"), "do not divide over 100,000 ranks"),
         (("audit", *QUESTION, "--tp", "8", "--dp", "8", "--ep", "8", "--gpu", "4xb200", "--python", "{python}"),
          "it names 4 cards, the layout takes 8"),
         (("audit", "--symbol", "a.b", "--gpu", "8xb200", "--python", "{python}"), "it names 8 cards, and a name is"),

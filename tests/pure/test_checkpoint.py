@@ -200,7 +200,7 @@ def test_folders_that_are_no_checkpoint(tmp_path: Path):
     with pytest.raises(InputFileError, match="holds no safetensors file"):
         read_checkpoint(tmp_path)
     write_index(tmp_path, {"a": "model.safetensors"})
-    with pytest.raises(InputFileError, match="none of the 1 shards of its index"):
+    with pytest.raises(InputFileError, match="none of the 1 shard of its index"):
         read_checkpoint(tmp_path)
     write_index(tmp_path, {"a": "../elsewhere.safetensors"})
     with pytest.raises(InputFileError, match="outside the folder"):

@@ -133,7 +133,7 @@ def test_modules_without_a_tensor_are_counted_as_inferred_and_told(tmp_path: Pat
     assert q.scheme.absent == ("b.up_proj",)  # type: ignore[attr-defined]
     shards, absent = q.all_findings()
     assert (shards.level, "1 shard missing (model-00002-of-00002.safetensors)" in shards.text) == ("warn", True)
-    assert absent.text == "1 of 2 modules have no stored tensor (b.up_proj): counted as the configuration says"
+    assert absent.text == "1 of 2 modules has no stored tensor (b.up_proj): counted as the configuration says"
 
 
 def test_the_layout_does_not_tell_the_rate(tmp_path: Path):

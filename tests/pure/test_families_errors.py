@@ -111,7 +111,7 @@ def test_a_missing_field_is_named(name: str, field: str) -> None:
         (GEMMA_4_26B, {"num_kv_shared_layers": 30}, "num_kv_shared_layers is 30 of 30 layers"),
         (GEMMA_4_26B, {"num_kv_shared_layers": 26}, "every layer of full_attention"),
         (LLAMA_4_MAVERICK, {"moe_layers": [48]}, "moe_layers names layer 48 of 48"),
-        (LLAMA_4_MAVERICK, {"no_rope_layers": [1]}, "no_rope_layers has 1 entries for 48 layers"),
+        (LLAMA_4_MAVERICK, {"no_rope_layers": [1]}, "no_rope_layers has 1 entry for 48 layers"),
         (MINIMAX_M2, {"attn_type_list": [1] * 61}, "attn_type_list has 61 entries for 62 layers"),
         (MINIMAX_M2, {"attn_type_list": [0] + [1] * 61}, "attn_type_list holds [0, 1]"),
         (MINIMAX_M2, {"shared_intermediate_size": 512}, "shared_intermediate_size is 512"),

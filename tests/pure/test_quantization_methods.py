@@ -198,14 +198,14 @@ def test_fp8_of_other_tiles_tensors_and_experts():
 def test_two_lists_that_differ():
     q = read(FP8_RELEASE | {"ignored_layers": ["lm_head"], "modules_to_not_convert": ["lm_head", "gate"]})
     assert format_of(q, "model.layers.3.mlp.gate") == "fp8-block"
-    assert "ignored_layers names 1 modules and modules_to_not_convert 2" in q.findings[0].text
+    assert "ignored_layers names 1 module and modules_to_not_convert 2" in q.findings[0].text
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"fmt": "e3m4"}, "fmt is 'e3m4'"),
-        ({"weight_block_size": [128]}, "1 entries"),
+        ({"weight_block_size": [128]}, "1 entry"),
         ({"weight_block_size": [128, 0]}, "[128, 0]"),
         ({"weight_block_size": "128"}, "not a list"),
         ({"modules_to_not_convert": {"gate": 1}}, "not a list"),

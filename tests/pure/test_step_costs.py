@@ -249,7 +249,7 @@ def test_measured_routing_reaches_every_rank_count() -> None:
 @pytest.mark.parametrize(
     ("counts", "found"),
     [
-        ([1.0] + [0.0] * 127, "1 of its counts are above zero, and every token is sent to 8 different experts"),
+        ([1.0] + [0.0] * 127, "1 of its counts is above zero, and every token is sent to 8 different experts"),
         ([1.0] * 7 + [0.0] * 121, "7 of its counts are above zero"),
         ([1e308] * 128, "finite sum above zero"),
         ([0.0] * 128, "finite sum above zero"),

@@ -98,3 +98,9 @@ def test_show_percent(fraction: float, text: str) -> None:
 def test_what_is_shown_reads_back(seconds: float) -> None:
     text = units.show_time(seconds).replace(",", "")
     assert units.parse_time_s(text) == pytest.approx(seconds, rel=6e-3)
+
+
+def test_one_is_one() -> None:
+    assert [units.counted(n, "token") for n in (0, 1, 2, 1471)] == ["no tokens", "1 token", "2 tokens", "1,471 tokens"]
+    assert units.counted(1, "copy is", "copies are") == "1 copy is"
+    assert units.counted(3, "copy is", "copies are") == "3 copies are"

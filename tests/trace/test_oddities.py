@@ -132,7 +132,7 @@ def test_kernels_too_short_to_be_worth_a_launch(tmp_path: Path) -> None:
 
 def test_the_host_waits_inside_the_step(tmp_path: Path) -> None:
     found = Decode().steps(LAYER * 12, graph=False, sync_us=400.0).odd(tmp_path)["host-sync"]
-    assert found.evidence == "1 calls of cudaStreamSynchronize, 400 us together"
+    assert found.evidence == "1 call of cudaStreamSynchronize, 400 us together"
     assert found.ns == 400_000
 
 
@@ -147,7 +147,7 @@ def test_four_bit_weights_on_a_card_that_multiplies_them(tmp_path: Path) -> None
 def test_a_step_unlike_the_others(tmp_path: Path) -> None:
     trace = Decode().steps(LAYER * 12, 4).steps(LAYER * 14, 1).steps(LAYER * 12, 4)
     found = trace.odd(tmp_path)["unlike-steps"]
-    assert found.title == "1 of 8 steps differ from the others"
+    assert found.title == "1 of 8 steps differs from the others"
     assert found.evidence.startswith("step 4: ")
 
 

@@ -93,7 +93,7 @@ def test_without_a_plan_names_decide_and_gemms_stay_unknown() -> None:
 
 def test_a_plan_of_another_model_says_why_it_does_not_fit() -> None:
     resolved = resolve([e for e, _ in STEP], Plan((layer(moe=False),), ()))
-    assert resolved.why == "attention runs 2 times in the step, and the model has it in 1 layers"
+    assert resolved.why == "attention runs 2 times in the step, and the model has it in 1 layer"
     assert resolved.rows[2] == "unknown"
 
 

@@ -145,7 +145,7 @@ def test_the_command_prints_an_overview_and_answers_2_for_a_bad_file(
     good, bad = write(tmp_path, TEXT), write(tmp_path, b"nothing", "bad.json")
     assert main([str(good)]) == 0
     shown = capsys.readouterr().out
-    assert "GPU: 360 kernels, 60 copies, 0 memsets, 0 whole graphs on 2 streams" in shown
+    assert "GPU: 360 kernels, 60 copies, no memsets, no whole graphs on 2 streams" in shown
     assert "launched by graphs 0, by single calls 300, by no call in the trace 120" in shown
     assert main([str(bad), str(good)]) == 2
     assert "traceEvents" in capsys.readouterr().err

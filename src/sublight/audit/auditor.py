@@ -19,6 +19,7 @@ from sublight.audit.replies import Imported, Place
 from sublight.audit.scene import Trying
 from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
 from sublight.errors import UnknownNameError, UsageError
+from sublight.units import counted
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,10 +126,10 @@ class Auditor:
         if not absent and (asked or self.found()):
             return asked or tuple(name for name in self.found() if name not in self.left_out())
         there = f"found there: {', '.join(self.found())}" if self.found() else "no engine is there"
-        seen = len(self.installation.found.distributions)
+        seen = counted(len(self.installation.found.distributions), "distribution was", "distributions were")
         raise UsageError(
             f"auditing {' and '.join(absent) or 'an engine'} in {self.installation.name}",
-            f"{self._why_absent(absent)}{there} ({seen} distribution{' was' if seen == 1 else 's were'} seen)",
+            f"{self._why_absent(absent)}{there} ({seen} seen)",
             "--python with the interpreter that runs the engine, or --path with the folder it is installed in",
         )
 
@@ -169,7 +170,9 @@ class Auditor:
         """What came of importing these; empty, and `not_imported` says why, where that is not done."""
         if not symbols or self.not_imported:
             return {}
-        self.say(f"importing up to {len(symbols)} symbols with {self.door.name}, each in a process that may fail")
+        self.say(
+            f"importing up to {counted(len(symbols), 'symbol')} with {self.door.name}, each in a process that may fail"
+        )
         with self.timed("importing"):
             found, fresh, self.trouble = imports_of(self.cache, self.door, self.installation, symbols)
         self.imported |= found

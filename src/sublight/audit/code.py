@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from sublight.audit.replies import CodeObject
+from sublight.units import counted
 
 _TARGET = re.compile(r"(sm|compute)_(\d+)(\d)([af?]?)")
 
@@ -40,11 +41,13 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
     def counted(self, sm: str) -> str:
         """ "60 of 1,696 units are built for sm_103 (3.5 %); code of 1,636 others runs there too"."""
-        said = f"{self.exact:,} of {self.units:,} units are built for {sm} ({self.share:.1%})".replace("%", " %")
+        built = "is built" if self.exact == 1 else "are built"
+        said = f"{self.exact:,} of {counted(self.units, 'unit')} {built} for {sm} ({self.share:.1%})".replace("%", " %")
         if self.runs > self.exact:
-            said += f"; code of {self.runs - self.exact:,} others runs there too"
+            others = counted(self.runs - self.exact, "other")
+            said += f"; code of {others} runs there too"
         if self.translated:
-            said += f"; {self.translated:,} have PTX that the driver translates"
+            said += f"; {counted(self.translated, 'has', 'have')} PTX that the driver translates"
         return said
 
 

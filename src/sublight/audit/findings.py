@@ -8,6 +8,7 @@ from sublight.audit.ladder import Proof
 from sublight.audit.record import AuditFinding
 from sublight.audit.replies import Imported, Objects, Tool
 from sublight.audit.toolchain import missing_libraries
+from sublight.units import counted
 
 
 def of_installation(installation: Installation) -> Iterator[AuditFinding]:
@@ -109,7 +110,8 @@ def of_objects(distribution: str, objects: Objects, installation: Installation) 
         yield AuditFinding(
             level="error",
             subject=distribution,
-            text=f"{len(paths)} of its libraries need what is not there: {', '.join(said)}",
+            text=f"{counted(len(paths), 'of its libraries needs', 'of its libraries need')} what is not there: "
+            + ", ".join(said),
             proofs=tuple(Proof("file", path, "DT_NEEDED") for path in paths[:3]),
             hint=f"a build of {distribution} for the CUDA version of this machine",
         )
@@ -122,6 +124,7 @@ def of_objects(distribution: str, objects: Objects, installation: Installation) 
             proofs=tuple(Proof("file", found.path, found.error) for found in broken[:3]),
         )
     if objects.left_out:
+        left = counted(objects.left_out, "of its files with GPU code was", "of its files with GPU code were")
         yield AuditFinding(
             level="warn",
             subject=distribution,

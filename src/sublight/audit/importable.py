@@ -10,6 +10,7 @@ from sublight.audit.replies import Imported
 from sublight.audit.scene import Scene, Surroundings
 from sublight.audit.source.symbols import Existence, Resolution
 from sublight.audit.source.whereabouts import whereabouts
+from sublight.units import counted
 
 
 def importable(scene: Scene, route: Route) -> Step:
@@ -63,7 +64,7 @@ def _together(scene: Scene, answers: list[SymbolAnswer]) -> str:
     if scene.not_imported and all(answer.home for answer in answers):
         return f"the sources have every symbol that it imports; importing them was not tried: {scene.not_imported}"
     first = answers[0].why
-    return first if len(answers) == 1 else f"{first}; and {len(answers) - 1} more symbols alike"
+    return first if len(answers) == 1 else f"{first}; and {counted(len(answers) - 1, 'more symbol')} alike"
 
 
 def symbol_answer(scene: Surroundings, symbol: str) -> SymbolAnswer:

@@ -10,6 +10,7 @@ from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed, unk
 from sublight.audit.replies import Clash, Owner
 from sublight.audit.requirements import Demand, demands, install_line
 from sublight.audit.scene import Scene, main_owner, needed_tops
+from sublight.units import counted
 
 # Distributions that ship an import name of another spelling, for naming one when nothing is installed.
 _KNOWN_AS = {"cutlass": "nvidia-cutlass-dsl", "flashinfer": "flashinfer-python", "humming": "humming-kernels"}
@@ -60,7 +61,9 @@ def installed(scene: Scene, route: Route) -> Step:
 def _versions(scene: Scene, top: str, owner: Owner) -> tuple[list[Proof], tuple[str, str] | None]:
     """Proofs of one distribution, and what is wrong with it: the sentence and what to try."""
     asked = demands(scene.distribution, scene.pins, scene.installation, owner.distribution)
-    proofs = [Proof("distribution", f"{owner.distribution} {owner.version}", f"ships {owner.files} files of {top}")]
+    proofs = [
+        Proof("distribution", f"{owner.distribution} {owner.version}", f"ships {counted(owner.files, 'file')} of {top}")
+    ]
     proofs += [demand.proof for demand in asked]
     clash = clash_over(scene, owner.distribution)
     if clash is not None:
@@ -122,4 +125,4 @@ def clash_text(clash: Clash) -> str:
     """ "a 1.0 and b 1.0 both claim 168 files with different contents; on disk 168 match a 1.0, 0 match b 1.0"."""
     names = " and ".join(clash.matches)
     matches = ", ".join(f"{count} match {name}" for name, count in clash.matches.items())
-    return f"{names} both claim {clash.paths} files with different contents; on disk {matches}"
+    return f"{names} both claim {counted(clash.paths, 'file')} with different contents; on disk {matches}"

@@ -22,6 +22,7 @@ from sublight.audit.scene import Scene
 from sublight.errors import SublightError
 from sublight.facts.gpu import get_gpu
 from sublight.registry import Registry
+from sublight.units import counted
 
 TRIALS = Registry(
     "trial of a backend",
@@ -180,7 +181,7 @@ def _traced(scene: Scene, declaration: Declaration, route: Route, seen: Seen) ->
     if not label:
         return None
     calls, kernel = seen.kernels[label]
-    proof = Proof("trace", seen.trace, f"{calls} calls in a step: {kernel}")
+    proof = Proof("trace", seen.trace, f"{counted(calls, 'call')} in a step: {kernel}")
     said = f"kernels of {label} ran for the experts"
     asked = (asked_moe_backend(seen.log)[0] or "auto") if seen.log is not None else ""
     if asked and asked != declaration.name:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sublight.audit import findings
+from sublight.audit import findings, origin
 from sublight.audit.all_to_all import check_all_to_all
 from sublight.audit.auditor import Auditor
 from sublight.audit.importable import symbol_answer
 from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer, Rung
-from sublight.audit.log import read_log
+from sublight.audit.log import EngineLog, Known, read_log
 from sublight.audit.proven import NO_GPU
 from sublight.audit.question import Question
 from sublight.audit.record import Audit, AuditFinding, EngineAudit, MachineSummary, SymbolAnswer, Timings
@@ -21,7 +21,9 @@ from sublight.audit.scene import Surroundings
 from sublight.audit.seen import of_another_run, of_log, seen_in
 from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
 from sublight.audit.target import Target, capability
+from sublight.audit.tuned import tuned_files
 from sublight.facts.gpu import Gpu
+from sublight.units import counted
 
 _LEVELS = ("error", "warn", "info")
 
@@ -47,8 +49,25 @@ def audit(auditor: Auditor, question: Question) -> Audit:
     found += _of_libraries(auditor)
     found += _of_trying(auditor, engines)
     if log is not None:
-        found += of_log(log, question, names, auditor.installation.environment, variables)
+        known = _beside(log, auditor, question, engines, variables)
+        found += of_log(log, known, names)
     return record(auditor, question.target, tuple(engines), (), found)
+
+
+def _beside(
+    log: EngineLog, auditor: Auditor, question: Question, engines: Sequence[EngineAudit], variables: frozenset[str]
+) -> Known:
+    """What is known beside a log; of the checkpoint and the card that were named nothing, where it is of others."""
+    version = next((engine.version for engine in engines if engine.name == log.engine), "")
+    run = origin.of_log(log, question.target, version)
+    return Known(
+        model=None if run.is_of_another("architecture", "quantisation") else question.model,
+        gpu=None if run.is_of_another("card") else question.gpu,
+        environment=auditor.installation.environment,
+        read_variables=variables,
+        tuned=tuned_files(auditor, log, version),
+        layout=question.target.layout,
+    )
 
 
 def audit_symbols(auditor: Auditor, symbols: Sequence[str], judged: Gpu | None = None) -> Audit:
@@ -152,7 +171,8 @@ def _of_snapshot(auditor: Auditor) -> list[AuditFinding]:
         AuditFinding(
             level="warn",
             subject="snapshot",
-            text=f"{len(files)} source files that this question leads to were not recorded, such as {files[0][5:]}",
+            text=f"{counted(len(files), 'source file that', 'source files that')} this question leads to "
+            f"{'was' if len(files) == 1 else 'were'} not recorded, such as {files[0][5:]}",
             hint="a new snapshot of the machine, made for this target",
         )
     ]

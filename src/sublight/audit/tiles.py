@@ -13,6 +13,7 @@ import msgspec
 from sublight.audit.ladder import Proof
 from sublight.audit.record import AuditFinding
 from sublight.audit.source.tree import Module, Sources
+from sublight.units import counted
 
 _SIZES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 
@@ -41,7 +42,7 @@ class Tile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def __str__(self) -> str:
-        return f"{self.m} x {self.n} x {self.k}, {self.stages} stages"
+        return f"{self.m} x {self.n} x {self.k}, {counted(self.stages, 'stage')}"
 
 
 def tiles(module: Module) -> Iterator[Tile]:
@@ -85,8 +86,9 @@ def of_tiles(
                 level="warn",
                 subject="Triton tile",
                 text=(
-                    f"a default tile of {tile} wants {wanted:,.0f} bytes of shared memory at {element_bytes:g} bytes "
-                    f"an element, a block on {card} can have {limit_bytes:,.0f}: a call that picks it fails; {smaller}"
+                    f"a default tile of {tile} wants {wanted:,.0f} bytes of shared memory at {element_bytes:g} "
+                    f"{'byte' if element_bytes == 1 else 'bytes'} an element, a block on {card} can have "
+                    f"{limit_bytes:,.0f}: a call that picks it fails; {smaller}"
                 ),
                 proofs=(Proof("source", tile.where, str(tile)),),
                 hint="a tuned configuration file for this card and these expert shapes",

@@ -20,6 +20,7 @@ from sublight.kernels.numerics.formats import get_block_format
 from sublight.kernels.numerics.quantised import GlobalScale, Quantised
 from sublight.kernels.problem import MoeProblem
 from sublight.kernels.reference import Experts
+from sublight.units import counted
 
 GUARD_BYTE = 0xFF
 """NaN in bf16, fp16, fp32, E4M3 and E8M0; minus one as an index."""
@@ -188,7 +189,7 @@ def _chances(problem: MoeProblem, routing: Routing | None) -> Tensor:
     if routing is None or routing.is_uniform:
         return torch.ones(everyone)
     if len(routing.counts) != everyone:
-        found = f"it has {len(routing.counts)} counts for {everyone} experts"
+        found = f"it has {counted(len(routing.counts), 'count')} for {counted(everyone, 'expert')}"
         raise BenchError("the expert histogram", found, "one count an expert")
     return torch.tensor(routing.counts)
 

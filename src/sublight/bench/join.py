@@ -13,6 +13,7 @@ from sublight.facts.workload import Layout
 from sublight.limits.decode import DecodeLimit
 from sublight.limits.under import under_floor
 from sublight.records import Record
+from sublight.units import counted
 
 BENCH_TYPES: dict[str, type[Record]] = {r.schema: r for r in (KernelBench, OpsBench, CommBench)}
 
@@ -101,12 +102,16 @@ def _check(record: BenchRecord, limit: DecodeLimit, asked: str) -> None:
         raise UsageError(asked, f"it is of {record.layout}, the step of {wanted}", "a benchmark of the same layout")
     work = limit.workload
     if isinstance(record, (OpsBench, CommBench)) and record.tokens != work.tokens:
-        raise UsageError(asked, f"it is of {record.tokens} tokens a step, this is of {work.tokens}", "the same --batch")
+        raise UsageError(
+            asked, f"it is of {counted(record.tokens, 'token')} a step, this is of {work.tokens:,}", "the same --batch"
+        )
     if isinstance(record, OpsBench) and (record.context, record.kv_dtype) != (work.context, work.kv_dtype):
         found = f"it is of context {record.context:,} in {record.kv_dtype}, this of {work.context:,} in {work.kv_dtype}"
         raise UsageError(asked, found, "the same --context and --kv-dtype")
     if isinstance(record, CommBench) and record.processes != layout.tp:
-        found = f"{record.processes} processes took part, the step has {layout.tp} ranks"
+        found = (
+            f"{counted(record.processes, 'process', 'processes')} took part, the step has {counted(layout.tp, 'rank')}"
+        )
         raise UsageError(asked, found, f"sublight bench comm with --processes {layout.tp}")
 
 
@@ -123,7 +128,7 @@ def _experts(record: KernelBench, limit: DecodeLimit) -> Iterator[_Time]:
     calls = next((r.cost.calls for r in limit.rows if r.id == row and r.stage == "main"), 0)
     shape = next((s for s in record.shapes if s.tokens == limit.workload.tokens), None)
     if shape is None:
-        yield _Time(row, None, f"not timed at {limit.workload.tokens} tokens")
+        yield _Time(row, None, f"not timed at {counted(limit.workload.tokens, 'token')}")
         return
     timed = [
         (r.measurement.seconds, r.name)

@@ -14,7 +14,7 @@ from sublight.facts.interconnect import Interconnect, interconnect_for
 from sublight.facts.model import Model, read_model
 from sublight.facts.workload import KV_DTYPES, Layout, Routing, Speculation, Workload
 from sublight.files import read_small_file
-from sublight.units import parse_bandwidth_bytes_per_s, parse_count
+from sublight.units import counted, parse_bandwidth_bytes_per_s, parse_count
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -100,14 +100,16 @@ def _workload(count: int, options: dict[str, Any]) -> Workload:
     if tp is None:
         if pp < 1 or count % pp:
             raise UsageError(
-                f"{count} GPUs in --pp {pp} stages", f"{count} does not divide by {pp}", "a --pp that divides"
+                f"{counted(count, 'GPU')} in --pp {counted(pp, 'stage')}",
+                f"{count} does not divide by {pp}",
+                "a --pp that divides",
             )
         tp = count // pp
     layout = Layout(tp=tp, dp=options["dp"], ep=options["ep"], pp=pp)
     if layout.gpus != count:
         raise UsageError(
             f"--gpus {options['gpus']} as {layout}",
-            f"the layout takes {layout.gpus} GPUs, {count} are given",
+            f"the layout takes {counted(layout.gpus, 'GPU')}, {count} {'is' if count == 1 else 'are'} given",
             f"--gpus {layout.gpus}x..., or --tp and --pp that multiply to {count}",
         )
     if options["kv_dtype"] not in KV_DTYPES:

@@ -110,7 +110,11 @@ def read_checkpoint(folder: Path) -> Checkpoint:
                 raise InputFileError(asked, found, "a folder with one copy of the checkpoint")
             tensors[tensor] = stored
     if not wanted & present:
-        found = f"it holds none of the {len(wanted)} shards of its index" if wanted else "it holds no safetensors file"
+        found = (
+            f"it holds none of the {counted(len(wanted), 'shard')} of its index"
+            if wanted
+            else "it holds no safetensors file"
+        )
         raise InputFileError(asked, found, "a folder with the checkpoint's *.safetensors files")
     unread = frozenset(weight_map or ()) - tensors.keys()
     return Checkpoint(str(folder), tensors, tuple(sorted(wanted - present)), unread)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sublight.errors import ConfigError
+from sublight.units import counted
 
 # No published model is within a factor of ten of this; a larger size is a slip of the pen and would overflow later.
 _LARGEST_SIZE = 10**8
@@ -97,7 +98,10 @@ class Fields:
         if not isinstance(value, list):
             raise self.error(f"{key} is {_show(value)}, which is not a list", f"a list for {key}")
         if length is not None and len(value) != length:
-            raise self.error(f"{key} has {len(value)} entries for {length} layers", f"one entry a layer in {key}")
+            raise self.error(
+                f"{key} has {counted(len(value), 'entry', 'entries')} for {counted(length, 'layer')}",
+                f"one entry a layer in {key}",
+            )
         return value
 
     def object(self, key: str) -> "Fields | None":

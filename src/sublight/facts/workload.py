@@ -8,6 +8,7 @@ import msgspec
 from sublight.errors import UsageError
 from sublight.facts.model import Model
 from sublight.facts.tensors import Cache
+from sublight.units import counted
 
 _MOST_TOKENS = 10**7
 
@@ -209,10 +210,12 @@ def check_fit(model: Model, workload: Workload) -> None:
     ways = layout.attention_tp
     if model.heads and model.heads % ways:
         good = [d for d in range(1, layout.tp + 1) if model.heads % d == 0]
+        heads = counted(model.heads, "attention head does", "attention heads do")
         raise UsageError(
             asked,
-            f"{model.heads} attention heads do not divide over {ways} ranks",
-            f"an attention group of {', '.join(map(str, good))} ranks (--tp, or --dp to make the groups smaller)",
+            f"{heads} not divide over {counted(ways, 'rank')}",
+            f"an attention group of {', '.join(map(str, good))} rank{'s' * (good != [1])} (--tp, or --dp to make the "
+            "groups smaller)",
         )
     kv = model.kv_heads
     if kv > 1 and kv % ways and ways % kv:
@@ -226,11 +229,15 @@ def check_fit(model: Model, workload: Workload) -> None:
             raise UsageError(asked, f"{model.name} has no routed experts", "--ep 1")
         if model.moe.experts % layout.ep:
             raise UsageError(
-                asked, f"{model.moe.experts} experts do not divide over {layout.ep} ranks", "an --ep that divides them"
+                asked,
+                f"{model.moe.experts} experts do not divide over {counted(layout.ep, 'rank')}",
+                "an --ep that divides them",
             )
     if layout.pp > model.layers:
         raise UsageError(
-            asked, f"{layout.pp} pipeline stages for {model.layers} layers", f"--pp {model.layers} at most"
+            asked,
+            f"{counted(layout.pp, 'pipeline stage')} for {counted(model.layers, 'layer')}",
+            f"--pp {model.layers} at most",
         )
     if workload.speculation is not None and not model.has_mtp:
         # A draft model of another kind would have its own weights, which nothing here knows.
@@ -242,14 +249,15 @@ def check_fit(model: Model, workload: Workload) -> None:
         if len(workload.routing.counts) != experts:
             raise UsageError(
                 f"the expert histogram {workload.routing.source}",
-                f"it has {len(workload.routing.counts)} counts for {experts} experts",
+                f"it has {counted(len(workload.routing.counts), 'count')} for {counted(experts, 'expert')}",
                 "one count an expert",
             )
         chosen, top_k = sum(count > 0 for count in workload.routing.counts), model.moe.top_k if model.moe else 0
         if chosen < top_k:
+            are = "is" if chosen == 1 else "are"
             raise UsageError(
                 f"the expert histogram {workload.routing.source}",
-                f"{chosen} of its counts are above zero, and every token is sent to {top_k} different experts",
+                f"{chosen} of its counts {are} above zero, and every token is sent to {top_k} different experts",
                 "counts of enough tokens",
             )
     if workload.kv_dtype == "fp8_ds_mla" and not any(c.latent_split for c in model.caches):

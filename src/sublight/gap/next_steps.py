@@ -6,7 +6,7 @@ from sublight.facts.catalogue.gpus import card_names, cards_called, catalogue_ca
 from sublight.facts.published import launch_costs
 from sublight.limits.decode import DecodeLimit
 from sublight.records import Evidence
-from sublight.units import significant
+from sublight.units import counted, significant
 
 
 class NextStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,8 @@ def _launches(limit: DecodeLimit, gap: float) -> list[NextStep]:
             title="check that decode runs in a CUDA graph",
             explains_low_s=min(gap, count * low.known),
             explains_high_s=min(gap, count * high.known),
-            why=f"the step has at least {count:,} launches; each costs {low.known * 1e6:g}-{high.known * 1e6:g} us of "
+            why=f"the step has at least {counted(count, 'launch', 'launches')}; each costs "
+            f"{low.known * 1e6:g}-{high.known * 1e6:g} us of "
             "CPU time without a graph",
             command="grep -iE 'cuda graph|capture|enforce.eager' SERVER_LOG",
             evidence=low.evidence,
@@ -130,8 +131,8 @@ def _collectives(limit: DecodeLimit, gap: float) -> list[NextStep]:
                 title="time the step's all-reduce alone",
                 explains_low_s=0.0,
                 explains_high_s=min(gap, nccl - best),
-                why=f"{calls} calls take {significant(best * 1e3)} ms at the best published time and "
-                f"{significant(nccl * 1e3)} ms through NCCL",
+                why=f"{counted(calls, 'call takes', 'calls take')} {significant(best * 1e3)} ms at the best published "
+                f"time and {significant(nccl * 1e3)} ms through NCCL",
                 command=f"all_reduce_perf -b {payload} -e {payload} -g {limit.workload.layout.tp} -c 0   # nccl-tests",
                 evidence=Evidence.PUBLISHED,
                 source=limit.totals.nccl_s.source,

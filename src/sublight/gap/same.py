@@ -52,4 +52,4 @@ def _speculation(speculation: Speculation | None) -> str:
         return "none (verify width 1)"
     text = f"draft {speculation.draft_length}, verify width {speculation.verify_width}"
     gained = speculation.tokens_per_step
-    return text if gained is None else f"{text}, {gained:g} tokens a step"
+    return text if gained is None else f"{text}, {gained:g} {'token' if gained == 1 else 'tokens'} a step"

@@ -14,6 +14,7 @@ from sublight.facts.model import Model
 from sublight.facts.tensors import Tensor
 from sublight.facts.workload import Layout
 from sublight.limits.sharding import copies_on_rank, ways
+from sublight.units import counted
 
 WeightFormat = Literal["nvfp4", "mxfp4", "fp8-block", "bf16"]
 ActivationFormat = Literal["bf16", "fp16", "nvfp4", "fp8-block"]
@@ -143,7 +144,7 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         share = f" of {self.num_experts * self.expert_ranks}" if self.expert_ranks > 1 else ""
         return (
-            f"{self.tokens} tokens, top {self.top_k} of {self.num_experts}{share} experts, "
+            f"{counted(self.tokens, 'token')}, top {self.top_k} of {self.num_experts}{share} experts, "
             f"{self.hidden_size} -> {self.intermediate_size} {self.activation}, "
             f"{self.weight_format} weights, {self.activation_format} activations"
             + ("" if self.routing == "given" else f", {self.routing} routing")

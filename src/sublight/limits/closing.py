@@ -7,6 +7,7 @@ from sublight.limits.decode import DecodeLimit
 from sublight.limits.sweep import Sweep
 from sublight.records import differ, repeated
 from sublight.rows import ROWS
+from sublight.units import counted
 
 
 def limit_flaws(limit: DecodeLimit) -> Iterator[str]:
@@ -67,7 +68,7 @@ def _inputs(limit: DecodeLimit) -> Iterator[str]:
     if bandwidth is None or bandwidth <= 0:
         yield "the bandwidth of its card is not known"
     if limit.gpu.count != limit.workload.layout.gpus:
-        yield f"it counts {limit.gpu.count} GPUs, and its layout takes {limit.workload.layout.gpus}"
+        yield f"it counts {counted(limit.gpu.count, 'GPU')}, and its layout takes {limit.workload.layout.gpus}"
     if limit.model.active_bytes <= 0 or limit.totals.naive_s <= 0 or limit.totals.rows_s <= 0:
         yield "its floor is 0"
 

@@ -8,7 +8,7 @@ from sublight.facts.quantization.base import Finding
 from sublight.facts.tensors import Cache
 from sublight.facts.workload import Workload, cache_bytes_per_token
 from sublight.limits.sharding import bytes_on_rank, cache_values_on_rank, heads_on_rank
-from sublight.units import show_bytes
+from sublight.units import counted, show_bytes
 
 
 class MemoryFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +89,10 @@ def fit_findings(memory: MemoryFit, workload: Workload) -> list[Finding]:
     if memory.fits is False:
         text = f"the weights of a rank take {weights} of {capacity}"
     else:
+        each = counted(workload.context, "token")
+        caches = counted(workload.sequences_per_rank, f"sequence of {each} takes", f"sequences of {each} take")
         text = (
-            f"{workload.sequences_per_rank:,} sequences of {workload.context:,} tokens take more than the "
+            f"{caches} more than the "
             f"{show_bytes(memory.capacity_bytes - memory.weights_bytes)} that the weights ({weights}) leave on a card"
         )
     return [Finding("error", "does not fit", f"{text}: this step cannot be run, its floor is arithmetic")]

@@ -15,6 +15,7 @@ from sublight.limits.cost import Bytes, Cost
 from sublight.limits.routing import Expectation, busiest_rank_experts, distinct_experts
 from sublight.limits.sharding import cache_values_on_rank, heads_on_rank, shape_on_rank
 from sublight.rows import ROWS
+from sublight.units import counted
 
 _ACTIVATION_BYTES = 2  # BF16 between launches
 _LOGIT_BYTES = 4  # engines gather and sample logits in FP32
@@ -275,8 +276,9 @@ def _rule(row: str, tensors: list[Tensor], caches: list[Cache], workload: Worklo
     matrices = [t for t in tensors if t.is_matrix]
     if row == "moe.experts" and hit is not None:
         held = shape_on_rank(matrices[0], layout) if matrices else ()
+        experts = "expert" if hit.busiest.value == 1 else "experts"
         where = "on the busiest rank" if layout.ep > 1 else "a layer"
-        words.append(f"{hit.busiest.value:.4g} experts {where} ({hit.busiest.how}), each {list(held)} and back")
+        words.append(f"{hit.busiest.value:.4g} {experts} {where} ({hit.busiest.how}), each {list(held)} and back")
     else:
         shapes = dict.fromkeys(
             f"{list(shape_on_rank(t, layout))}" + ("" if t.cut is not None else " on every rank") for t in matrices
@@ -292,10 +294,10 @@ def _rule(row: str, tensors: list[Tensor], caches: list[Cache], workload: Worklo
 
 
 def _cache_rule(cache: Cache, workload: Workload) -> str:
-    layers = len(cache.layers)
+    layers = counted(len(cache.layers), "layer")
     if not cache.grows:
         size = cache_values_on_rank(cache, workload.layout) * cache.bytes_per_value
-        return f"{layers} layers: a state of {size:,.0f} B a sequence, read and written"
+        return f"{layers}: a state of {size:,.0f} B a sequence, read and written"
     on_rank = (
         cache_bytes_per_token(cache, workload.kv_dtype) * heads_on_rank(cache.heads, workload.layout) / cache.heads
     )
@@ -303,4 +305,4 @@ def _cache_rule(cache: Cache, workload: Workload) -> str:
     why = ""
     if read < workload.context:
         why = " (top-k)" if read == cache.top_k else " (window)" if read == cache.window else " (chunk)"
-    return f"{layers} layers: {read:,} tokens{why} of {on_rank:,.0f} B each"
+    return f"{layers}: {counted(read, 'token')}{why} of {on_rank:,.0f} B each"

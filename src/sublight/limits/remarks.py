@@ -6,6 +6,7 @@ from sublight.facts.quantization.base import Finding
 from sublight.facts.workload import Workload
 from sublight.records import Evidence
 from sublight.rows import ROWS
+from sublight.units import counted
 
 
 def workload_findings(model: Model, workload: Workload, gpu: Gpu, step_bytes: float) -> list[Finding]:
@@ -65,8 +66,8 @@ def _uneven_heads(model: Model, workload: Workload) -> list[Finding]:
         Finding(
             "warn",
             "layout",
-            f"{title}: {count} heads or groups over {ranks} ranks of attention; engines refuse a layout that does not "
-            "deal them out evenly, and the floor counts whole ones, rounded up",
+            f"{title}: {counted(count, 'head or group', 'heads or groups')} over {counted(ranks, 'rank')} of attention"
+            "; engines refuse a layout that does not deal them out evenly, and the floor counts whole ones, rounded up",
         )
         for count, title in units.items()
         if count % ranks

@@ -23,7 +23,7 @@ from sublight.trace.refine import refine
 from sublight.trace.repairs import WHOLE_FILE, Repair, cut_words
 from sublight.trace.sample import Sample, sample
 from sublight.trace.steps import Step, Steps, find_steps
-from sublight.units import show_count
+from sublight.units import counted, show_count
 
 
 class TraceSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ def analyse(
     cut = cut_words(trace.repairs)
     if cut and steps.median is None:
         # What is missing may be in the part that was lost, so no other cause can be told.
-        read = f"{show_count(len(steps.steps))} steps and {show_count(len(trace.gpu))} GPU events before that"
+        read = f"{counted(len(steps.steps), 'step')} and {counted(len(trace.gpu), 'GPU event')} before that"
         raise UsageError(asked, f"{cut}; {read}", WHOLE_FILE)
     if not len(trace.gpu) and len(trace.calls):
         # Seen where the profiler may not trace kernels, and where the profiled process was killed.

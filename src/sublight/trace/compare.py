@@ -20,6 +20,7 @@ from sublight.trace.difference import Amount, Column, Part, Unit, Verdict
 from sublight.trace.relabelling import Tested, compare_means
 from sublight.trace.replaced import Replacement, replacements
 from sublight.trace.sample import Key, Sample, parts_of
+from sublight.units import counted
 
 __all__ = ["LEVEL", "Amount", "Part", "Side", "TraceComparison", "Unit", "Verdict", "compare"]
 LEVEL = 0.05
@@ -112,11 +113,13 @@ def _notes(a: Sample, b: Sample, unit: Unit, tested: Tested, level: float) -> li
     if one.phase != other.phase:
         notes.append(f"A is {one.phase}, B is {other.phase}")
     if unit == "layer":
-        notes.append(f"{one.layers} layers against {other.layers}: parts are compared per layer that has them")
+        notes.append(
+            f"{counted(one.layers or 0, 'layer')} against {other.layers}: parts are compared per layer that has them"
+        )
     if tested.smallest > level:
         notes.append(
-            f"with {one.steps} steps against {other.steps} no p-value can be below {tested.smallest:.3g}, so that no "
-            f"difference can be told from chance at the level {level:g}"
+            f"with {counted(one.steps, 'step')} against {other.steps} no p-value can be below {tested.smallest:.3g}, "
+            f"so that no difference can be told from chance at the level {level:g}"
         )
     notes += [
         f"{len(side.breakdowns)} of the {side.every:,} steps of {side.title} were taken, evenly"

@@ -7,7 +7,7 @@ import numpy as np
 from sublight.trace.classify import Kind
 from sublight.trace.oddity import Oddity, Seen
 from sublight.trace.refine import events_of
-from sublight.units import show_percent, show_time
+from sublight.units import counted, show_percent, show_time
 
 _STEPS = 6
 _SLOWER = 0.03
@@ -33,7 +33,8 @@ def slower_kernels(seen: Seen) -> Iterable[Oddity]:
     yield Oddity(
         "slower-kernels",
         f"the same GEMMs run {show_percent(after / before - 1)} slower at the end of the trace than at its start",
-        f"{show_time(before * 1e-9)} a step in the first {third} steps, {show_time(after * 1e-9)} in the last {third}",
+        f"{show_time(before * 1e-9)} a step in the first {counted(third, 'step')}, {show_time(after * 1e-9)} in the "
+        f"last {third}",
         round(after - before),
         "clocks that fall under a power or temperature limit: nvidia-smi -q -d PERFORMANCE,CLOCK,POWER while it runs",
     )

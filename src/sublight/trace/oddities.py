@@ -16,7 +16,7 @@ from sublight.trace.padding import padded_batch, padded_heads
 from sublight.trace.phases import Phase
 from sublight.trace.power import held_down, spinning
 from sublight.trace.waiting import slow_collectives
-from sublight.units import show_count, show_percent, show_time
+from sublight.units import counted, show_count, show_percent, show_time
 
 _SHORT_NS = 2_000
 _MANY = 100
@@ -43,8 +43,8 @@ def _few_blocks(seen: Seen) -> Iterable[Oddity]:
             continue  # too short to be worth spreading out
         yield Oddity(
             "few-blocks",
-            f"{short_name(kernel.name)} runs {kernel.blocks} block{'s' if kernel.blocks > 1 else ''} on {sms} SMs",
-            f"{show_time(mean)} x {kernel.calls} calls = {show_time(kernel.summed_ns * 1e-9)} of the step",
+            f"{short_name(kernel.name)} runs {counted(kernel.blocks, 'block')} on {sms} SMs",
+            f"{show_time(mean)} x {counted(kernel.calls, 'call')} = {show_time(kernel.summed_ns * 1e-9)} of the step",
             min(kernel.summed_ns, seen.exposed_ns(kernel.row) or kernel.summed_ns),
             "a kernel that splits its work over the card (split-KV attention, split-K GEMM), or another backend",
             kernel.row,
@@ -138,7 +138,7 @@ def _host_waits(seen: Seen) -> Iterable[Oddity]:
         yield Oddity(
             "host-sync",
             "the CPU waits for the GPU inside the step",
-            f"{len(places)} calls of {', '.join(names)}, {show_time(waited * 1e-9)} together",
+            f"{counted(len(places), 'call')} of {', '.join(names)}, {show_time(waited * 1e-9)} together",
             lost,
             "look for .item(), .cpu(), or copies that block",
         )
@@ -178,10 +178,10 @@ def _layers_as_steps(seen: Seen) -> Iterable[Oddity]:
 def _flags(seen: Seen) -> Iterable[Oddity]:
     flagged = [s for s in seen.steps.steps if s.flags]
     if flagged:
-        first = flagged[0]
+        first, of = flagged[0], f"of {len(seen.steps.steps)} steps"
         yield Oddity(
             "unlike-steps",
-            f"{len(flagged)} of {len(seen.steps.steps)} steps differ from the others",
+            counted(len(flagged), f"{of} differs", f"{of} differ") + " from the others",
             f"step {first.index}: {'; '.join(first.flags)}",
             0,
             "they are left out of the median; --step shows one of them",

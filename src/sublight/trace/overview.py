@@ -5,7 +5,7 @@ import msgspec
 from sublight.trace.events import Kind, Trace
 from sublight.trace.intervals import covered_time, last_end
 from sublight.trace.links import launches_graph, rows_per_call
-from sublight.units import show_bytes, show_count, show_time
+from sublight.units import counted, show_bytes, show_count, show_time
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -54,10 +54,10 @@ def overview_lines(trace: Trace) -> list[str]:
     origin = trace.origin
     packed = f", {origin.compression}" if origin.compression else ""
     lines = [
-        f"{origin.path}: {origin.form}{packed}, {show_bytes(origin.text_bytes)}, read by {origin.processes} "
-        f"process{'es' if origin.processes > 1 else ''}{rank}",
-        f"GPU: {show_count(o.kernels)} kernels, {show_count(o.copies)} copies, {show_count(o.sets)} memsets, "
-        f"{show_count(o.graphs)} whole graphs on {o.streams} streams",
+        f"{origin.path}: {origin.form}{packed}, {show_bytes(origin.text_bytes)}, read by "
+        f"{counted(origin.processes, 'process', 'processes')}{rank}",
+        f"GPU: {counted(o.kernels, 'kernel')}, {counted(o.copies, 'copy', 'copies')}, {counted(o.sets, 'memset')}, "
+        f"{counted(o.graphs, 'whole graph')} on {counted(o.streams, 'stream')}",
         f"kernels: sum {show_time(o.kernel_sum_ns / 1e9, 6)}, busy {show_time(o.kernel_busy_ns / 1e9, 6)}; "
         f"everything: busy {show_time(o.busy_ns / 1e9, 6)} of {show_time(o.span_ns / 1e9, 6)}",
         f"launched by graphs {show_count(o.from_graphs)}, by single calls {show_count(o.from_calls)}, "

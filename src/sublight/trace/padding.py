@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sublight.trace.classify import Kind
 from sublight.trace.oddity import Oddity, Seen
-from sublight.units import show_time
+from sublight.units import counted, show_time
 
 # FlashMLA's tile holds 64 query heads of one token; a rank with fewer has them padded (vLLM logs it).
 _HEADS_A_TILE = {"FlashMLA": 64}
@@ -17,10 +17,11 @@ def padded_heads(seen: Seen) -> Iterable[Oddity]:
     for kernel in seen.kernels:
         tile = next((n for name, n in _HEADS_A_TILE.items() if kernel.backend.startswith(name)), 0)
         if kernel.kind == Kind.ATTENTION and kernel.calls >= _OFTEN and seen.plan.heads < tile:
+            heads = counted(seen.plan.heads, "attention head of this rank is", "attention heads of this rank are")
             yield Oddity(
                 "padded-heads",
-                f"{seen.plan.heads} attention heads of this rank are computed as {tile}",
-                f"{kernel.backend} works on tiles of {tile} query heads: {kernel.calls} calls, "
+                f"{heads} computed as {tile}",
+                f"{kernel.backend} works on tiles of {tile} query heads: {counted(kernel.calls, 'call')}, "
                 f"{show_time(kernel.summed_ns * 1e-9)} of the step",
                 min(kernel.summed_ns, seen.exposed_ns(kernel.row) or kernel.summed_ns),
                 "data-parallel attention keeps all heads on a rank; or a backend with smaller tiles",
@@ -40,7 +41,8 @@ def padded_batch(seen: Seen) -> Iterable[Oddity]:
     yield Oddity(
         "padded-batch",
         f"the captured graph runs {tokens} tokens for {seen.plan.tokens}",
-        f"{len(writes)} kernels that write the KV cache start {tokens} blocks, one a token, in every layer",
+        f"{counted(len(writes), 'kernel that writes the KV cache starts', 'kernels that write the KV cache start')} "
+        f"{tokens} blocks, one a token, in every layer",
         round(share * sum(row.exposed_ns for row in seen.breakdown.rows)),
         "capture the batch sizes that occur; or the batch named here is not the one that ran",
     )

@@ -19,6 +19,7 @@ from sublight.rows import ROWS, Group
 from sublight.trace.classify import Category, Classification, Kind
 from sublight.trace.columns import Grid, can_make, weight_bits
 from sublight.trace.plan import LayerPlan, Plan, Product
+from sublight.units import counted
 
 UNKNOWN = "unknown"
 NORMS = "norms"
@@ -203,7 +204,8 @@ def _products(events: Sequence[Event], plan: Plan, rows: list[str], matched: Mat
     mixers = _mixer_runs(events, rows, len(with_mixer))
     if not mixers:
         times = len(_runs(events, _mixer_events(events, rows)))
-        return f"attention runs {times} times in the step, and the model has it in {len(with_mixer)} layers"
+        runs, layers = counted(times, "time"), counted(len(with_mixer), "layer")
+        return f"attention runs {runs} in the step, and the model has it in {layers}"
     main = events[mixers[0][0]].lane
     for number, event in enumerate(events):
         if _open_gemm(event, rows[number]) and event.lane != main:

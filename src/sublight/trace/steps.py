@@ -29,7 +29,7 @@ from sublight.trace.passes import one_by_one, with_passes
 from sublight.trace.period import Period, Units, beginnings, by_pauses, find_periods, units_of
 from sublight.trace.phases import Phase, features, flags, phases
 from sublight.trace.timeline import Integers, Timeline, call_times
-from sublight.units import show_count
+from sublight.units import counted, show_count
 
 _CAPTURE = re.compile(r"\w*(StreamBeginCapture|GraphInstantiate)")
 _STEP_MARK = re.compile(
@@ -180,11 +180,12 @@ def _cut(line: Timeline) -> tuple[Integers, str, tuple[str, ...]]:
     repeats = inner if period is None else period
     if repeats is not None and (period is None or not units.crosses.any()) and (begin := by_pauses(units)) is not None:
         begin = _with_first(units, begin, repeats.size)
-        words = f"{repeats.size:,.0f} GPU events repeat {repeats.count:,} times, in {len(begin)} groups between pauses"
+        groups = counted(len(begin), "group")
+        words = f"{repeats.size:,.0f} GPU events repeat {repeats.count:,} times, in {groups} between pauses"
         return at[begin], "repeating kernels and the host's pauses", (words, *no_graph)
     if period is not None:
         begin = _with_first(units, beginnings(units, period), period.size)
-        words = f"{period.size:,.0f} GPU events repeat {len(begin):,} times"
+        words = f"{period.size:,.0f} GPU events repeat {counted(len(begin), 'time')}"
         return at[begin], "repeating kernels", (words, *no_graph)
     if inner is not None:
         words = f"one pass only, inside which {inner.size:,.0f} GPU events repeat {inner.count:,} times"
@@ -197,12 +198,9 @@ def _cut(line: Timeline) -> tuple[Integers, str, tuple[str, ...]]:
 def _counted(units: Units, begin: Integers, *, whole: bool = False) -> str:
     graphs = begin[units.main[begin]]
     sizes = Counter(units.size[graphs].tolist())
-    words = [
-        f"{count} graph replay{'s' if count > 1 else ''} of {show_count(size)} events"
-        for size, count in sizes.most_common(3)
-    ]
+    words = [f"{counted(count, 'graph replay')} of {show_count(size)} events" for size, count in sizes.most_common(3)]
     others = len(begin) - len(graphs)
-    passes = f", and {others} pass{'es' if others > 1 else ''} without a graph" if others else ""
+    passes = f", and {counted(others, 'pass', 'passes')} without a graph" if others else ""
     return (f"{len(graphs)} graph replays" if whole else ", ".join(words)) + passes
 
 
@@ -315,7 +313,7 @@ def _dropped(trace: Trace, line: Timeline, steps: tuple[Step, ...]) -> tuple[Dro
 
 
 def _events(count: int) -> str:
-    return f"{show_count(count)} GPU event{'' if count == 1 else 's'}"
+    return counted(count, "GPU event")
 
 
 def _agreement(trace: Trace, line: Timeline, begin: Integers, steps: tuple[Step, ...]) -> tuple[str, ...]:
@@ -371,9 +369,10 @@ def _sentence(name: str, marks: int, in_step: Integers) -> str:
         unused = marks - inside - 1
         rest = f"; {unused} more of them without GPU events here" if unused > 1 else ""
         return (f"{marks} {name} annotations agree" if marks > 1 else f"one {name} annotation agrees") + rest
+    disagree = counted(marks, f"{name} annotation does not agree", f"{name} annotations do not agree")
     if 0 < inside < 0.6 * len(in_step):
-        return f"{marks} {name} annotations do not agree: {(len(in_step) + 1) / marks:.1f} of the steps found to each"
-    return f"{marks} {name} annotations do not agree: one begins in {ones} of the {len(in_step)} steps"
+        return f"{disagree}: {(len(in_step) + 1) / marks:.1f} of the steps found to each"
+    return f"{disagree}: one begins in {ones} of the {counted(len(in_step), 'step')}"
 
 
 def _phases_said(marks: Spans, moments: Integers, steps: tuple[Step, ...]) -> tuple[str, ...]:
@@ -390,7 +389,7 @@ def _phases_said(marks: Spans, moments: Integers, steps: tuple[Step, ...]) -> tu
         if place < len(start) and start[place] < stop:
             agrees = said[marks.name[telling[place]]] is step.phase
             same, other = same + agrees, other + (not agrees)
-    return (f"annotations name the same phase for {same} of {same + other} steps",) if same + other else ()
+    return (f"annotations name the same phase for {same} of {counted(same + other, 'step')}",) if same + other else ()
 
 
 def _phase_said(name: str) -> Phase | None:

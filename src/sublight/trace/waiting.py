@@ -6,7 +6,7 @@ from sublight.trace.classify import Category, Kind
 from sublight.trace.kernels import short_name
 from sublight.trace.oddity import WORTH, Oddity, Seen
 from sublight.trace.power import excess
-from sublight.units import show_percent, show_time
+from sublight.units import counted, show_percent, show_time
 
 _MESSAGES = {kind.value for kind in Kind if kind.category is Category.COMMUNICATION}
 _MUCH = 0.2  # of the step, in messages
@@ -24,10 +24,12 @@ def slow_collectives(seen: Seen) -> Iterable[Oddity]:
         slow = mean > _SMALL_NS and exposed > _MUCH * seen.breakdown.wall_ns
         if not slow and not (beyond > kernel.summed_ns / 2 and beyond > WORTH * seen.breakdown.wall_ns):
             continue
+        name = short_name(kernel.name)
         yield Oddity(
             "slow-collectives",
             f"{kernel.kind} calls wait: {show_time(mean * 1e-9)} each",
-            f"{kernel.calls} calls of {short_name(kernel.name)} take {show_time(kernel.summed_ns * 1e-9)}, "
+            f"{counted(kernel.calls, f'call of {name} takes', f'calls of {name} take')} "
+            f"{show_time(kernel.summed_ns * 1e-9)}, "
             f"{show_percent(kernel.summed_ns / seen.breakdown.wall_ns)} of the step; the fastest takes "
             f"{show_time(kernel.shortest_ns * 1e-9)}{'; ' * bool(words)}{words}",
             min(exposed, more or kernel.summed_ns) if slow else min(beyond, exposed or beyond),

@@ -9,6 +9,7 @@ from sublight.files import read_small_file
 from sublight.hosts.base import Completed
 from sublight.hosts.recording import Answer, Recording, answer_of
 from sublight.tuning.sources import SOURCES
+from sublight.units import counted
 
 _LARGEST_BYTES = 32 * 1024 * 1024
 _MOST_FILES = 500
@@ -57,7 +58,7 @@ def read_folder(folder: Path) -> Folder:
             else:
                 labels[kind], texts[kind] = path.name, text
     if not labels:
-        seen = f"none of its {len(paths)} files is recognised" if paths else "it is empty"
+        seen = f"none of its {counted(len(paths), 'file')} is recognised" if paths else "it is empty"
         raise InputFileError(asked, seen, _HINT)
     if strangers:
         remarks.append(f"not recognised, and left out: {_some(strangers)}")

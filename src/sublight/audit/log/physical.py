@@ -16,6 +16,7 @@ from typing import BinaryIO, cast
 import msgspec
 
 from sublight.errors import InputFileError
+from sublight.units import counted
 
 LONGEST = 256 * 1024  # the echo of SGLang's arguments has 12 kB
 _BLOCK_BYTES = 1 << 20
@@ -47,11 +48,14 @@ class Damage:
         if self.cut:
             found.append(self.cut)
         if self.zero_bytes:
-            found.append(f"{self.zero_bytes:,} zero bytes were dropped")
+            found.append(f"{counted(self.zero_bytes, 'zero byte was', 'zero bytes were')} dropped")
         if self.long_lines:
-            found.append(f"{self.long_lines:,} lines are longer than {LONGEST:,} bytes; only their beginning was read")
+            longer = counted(self.long_lines, "line is", "lines are")
+            found.append(f"{longer} longer than {LONGEST:,} bytes; only the beginning was read")
         if self.not_utf8:
-            found.append(f"{self.not_utf8:,} lines are not UTF-8; the bytes in question were replaced")
+            found.append(
+                f"{counted(self.not_utf8, 'line is', 'lines are')} not UTF-8; the bytes in question were replaced"
+            )
         return tuple(found)
 
 

@@ -9,6 +9,7 @@ from sublight.audit.log.record import EngineLog, FactKind
 from sublight.audit.log.rules import Reading, Rules, built_in
 from sublight.audit.log.spoken import Listener, Spoken
 from sublight.errors import InputFileError
+from sublight.units import counted
 
 _EARLY = {FactKind.ENGINE, FactKind.UNKNOWN_VARIABLE, FactKind.ARCHITECTURE}
 # SGLang fills in its arguments, and says how, before it prints them.
@@ -34,16 +35,19 @@ def read_log(path: str | Path, rules: Rules | None = None) -> EngineLog:
     if not engine:
         raise InputFileError(
             f"reading {path} as the log of an engine",
-            f"none of its {reader.lines:,} lines is one that vLLM or SGLang prints about itself",
+            f"none of its {reader.lines:,} {'line' if reader.lines == 1 else 'lines'} is one that vLLM or SGLang "
+            "prints about itself",
             "all that the server printed since its start, at its usual log level",
         )
     start = reader.start
     said = [*damage.said()]
     others = start.drop_others(engine)
     if others:
-        said.append(f"{others:,} lines are those of another engine and were left out")
+        said.append(counted(others, "line of another engine was", "lines of another engine were") + " left out")
     if start.dropped:
-        said.append(f"{start.dropped:,} lines say things beyond the first {MOST_FACTS:,} different ones")
+        said.append(
+            f"{counted(start.dropped, 'line says', 'lines say')} things beyond the first {MOST_FACTS:,} different ones"
+        )
     return EngineLog(
         name=log_name(path),
         engine=engine,
@@ -112,8 +116,8 @@ class _Reader:
 
     def engine(self) -> str:
         """Whose log it is: by lines that only one engine prints, else by all lines of its own."""
-        for counted in (self._told, self._heard):
-            best = counted.most_common(1)
+        for times in (self._told, self._heard):
+            best = times.most_common(1)
             if best and best[0][1]:
                 return best[0][0]
         return ""

@@ -120,7 +120,8 @@ def _record(path: str) -> tuple[dict[str, str], str, str]:
             files[row[0]] = row[1]
         elif row:
             bad += 1
-    problem = f"RECORD has {bad} lines that are no entries" if bad else ""
+    what = "line that is no entry" if bad == 1 else "lines that are no entries"
+    problem = f"RECORD has {bad} {what}" if bad else ""
     return files, hashlib.sha256(data).hexdigest(), problem
 
 

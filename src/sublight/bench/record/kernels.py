@@ -8,6 +8,7 @@ import msgspec
 
 from sublight.bench.record.measurement import BenchRecord, Counted, Measurement, NotNegative, Positive, strangers
 from sublight.records import repeated
+from sublight.units import counted
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,9 +128,9 @@ class KernelBench(BenchRecord, frozen=True, kw_only=True):
 
     def flaws(self) -> Iterator[str]:
         for tokens in repeated(s.tokens for s in self.shapes):
-            yield f"{tokens} tokens are there twice"
+            yield f"a call of {counted(tokens, 'token')} is there twice"
         # A shape on its way from the measuring process may have none: those that a lost process timed are added here.
         for tokens in (s.tokens for s in self.shapes if not s.results):
-            yield f"there is no result at {tokens} tokens"
+            yield f"there is no result at {counted(tokens, 'token')}"
         measured = [r.measurement for s in self.shapes for r in s.results if r.measurement is not None]
         yield from strangers(self.environment, measured)

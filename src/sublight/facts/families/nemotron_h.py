@@ -13,6 +13,7 @@ from sublight.facts.families.mamba import mamba2
 from sublight.facts.fields import Fields
 from sublight.facts.inventory import Inventory, Moe
 from sublight.facts.tensors import Cut
+from sublight.units import counted
 
 _UP_DOWN = ("up_proj", "down_proj")
 _LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
@@ -37,7 +38,8 @@ def nemotron_h(fields: Fields, inventory: Inventory) -> None:
     parts.ends(fields, inventory, embedding="embeddings", norm="norm_f", layers=len(kinds))
     if "num_hidden_layers" in fields and fields.size("num_hidden_layers") != len(kinds):
         raise fields.error(
-            f"it names the kind of {len(kinds)} layers, and num_hidden_layers is {fields.data['num_hidden_layers']}",
+            f"it names the kind of {counted(len(kinds), 'layer')}, and num_hidden_layers is "
+            f"{fields.data['num_hidden_layers']}",
             "a kind for each layer",
         )
     _mixers(fields, inventory, kinds)

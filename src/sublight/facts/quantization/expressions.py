@@ -11,6 +11,7 @@ from typing import Any
 
 from sublight.facts.fields import Fields
 from sublight.facts.quantization.patterns import LONGEST
+from sublight.units import counted
 
 MOST = 512  # expressions of one list; published ones have some dozens
 _NAME = 64  # characters of a long module name
@@ -44,7 +45,8 @@ def check_together(patterns: Iterable[str], fields: Fields) -> None:
     ways = sum(ways_to_match(pattern) for pattern in listed)
     if ways > _WAYS:
         raise fields.error(
-            f"its {len(listed)} regular expressions take up to {ways:,} steps for one module",
+            f"its {counted(len(listed), 'regular expression takes', 'regular expressions take')} up to {ways:,} steps "
+            "for one module",
             "simpler expressions: fewer repeats in each",
         )
 

@@ -76,8 +76,8 @@ def _listed(fields: Fields) -> tuple[list[str], list[Finding]]:
     first, second = fields.names("ignored_layers") or [], fields.names("modules_to_not_convert") or []
     if first and second and set(first) != set(second):
         text = (
-            f"ignored_layers names {len(first)} modules and modules_to_not_convert {len(second)}: counted by the "
-            "former, which vLLM and SGLang read; transformers reads the latter"
+            f"ignored_layers names {counted(len(first), 'module')} and modules_to_not_convert {len(second)}: counted "
+            "by the former, which vLLM and SGLang read; transformers reads the latter"
         )
         return first, [Finding("warn", "quantisation", text)]
     return first or second, []

@@ -112,7 +112,8 @@ class HeaderScheme:
                 findings.append(Finding("warn", "stored format", text))
         earlier: tuple[Finding, ...] = getattr(self.fallback.scheme, "noticed", tuple)()
         if self._absent:
-            of = f"{len(self._absent)} of {len(self._asked)} modules have no stored tensor"
+            have = "has" if len(self._absent) == 1 else "have"
+            of = f"{len(self._absent)} of {counted(len(self._asked), 'module')} {have} no stored tensor"
             text = f"{of} ({shortened(list(self._absent))}): counted as the configuration says"
             findings.append(Finding("info", "checkpoint", text))
         return (*earlier, *findings)

@@ -18,6 +18,7 @@ from sublight.facts.quantization.base import Rules, Site
 from sublight.facts.quantization.exclusion import may_be_quantised
 from sublight.facts.quantization.names import has_other_spelling, is_alias, is_number, spellings
 from sublight.facts.quantization.patterns import Globs
+from sublight.units import counted
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ def read_template(fields: Fields, format: Format) -> Template:
     count = fields.size("count", default=template.count, least=0)
     if not fields.flag("full_product", True) or count != template.count:
         raise fields.error(
-            f"pattern {pattern!r} stands for {count} modules and its index sets give {template.count}",
+            f"pattern {pattern!r} stands for {counted(count, 'module')} and its index sets give {template.count}",
             "the uncompressed quantized_layers, which says which combinations are meant",
         )
     return template

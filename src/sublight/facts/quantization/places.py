@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from sublight.facts.quantization.names import expert_place, layer_number, shortened
+from sublight.units import counted
 
 _AT_MOST = 6
 
@@ -21,7 +22,7 @@ def places(modules: Iterable[str]) -> str:
     if others:
         parts.append(shortened(sorted(others)))
     shown = "; ".join(parts[:_AT_MOST])
-    return shown if len(parts) <= _AT_MOST else f"{shown} and {len(parts) - _AT_MOST} more layers"
+    return shown if len(parts) <= _AT_MOST else f"{shown} and {counted(len(parts) - _AT_MOST, 'more layer')}"
 
 
 def _by_layer(experts: dict[str, set[int]]) -> list[tuple[str, set[int]]]:

@@ -7,6 +7,7 @@ from sublight.audit.ladder import Answer, Ladder, Rung, Step
 from sublight.audit.record import Capability, CodeSet, EngineAudit
 from sublight.audit.target import Target
 from sublight.report.blocks import Block, Cell, Column, Heading, Line, Listing, Paragraph, Table, Tone
+from sublight.units import counted
 
 SYMBOLS = {Answer.PASS: "✓", Answer.FAIL: "✗", Answer.NOT_KNOWN: "?"}
 TONES: dict[Answer, Tone] = {Answer.PASS: "good", Answer.FAIL: "bad", Answer.NOT_KNOWN: "muted"}
@@ -134,7 +135,10 @@ def _one(found: CodeSet) -> str:
     cover = found.coverage
     said = []
     if cover.units:
-        said.append(f"{cover.runs:,} of {cover.units:,} units run" + (f", {cover.exact:,} exact" if cover.runs else ""))
+        said.append(
+            f"{cover.runs:,} of {counted(cover.units, 'unit')} run{'s' * (cover.runs == 1)}"
+            + (f", {cover.exact:,} exact" if cover.runs else "")
+        )
     if found.build is not None:
         said.append(
             {Answer.PASS: "can be built", Answer.FAIL: "cannot be built"}.get(found.build.answer, "built on call")

@@ -17,8 +17,8 @@ from sublight.report.blocks import (
     Note,
     Table,
 )
-from sublight.report.views.benched import bench_facts, footer, gb_per_s, rehearsal, remark, tokens_text, us
-from sublight.units import show_bytes, show_count, show_percent, show_rate, show_ratio, show_time
+from sublight.report.views.benched import bench_facts, footer, gb_per_s, rehearsal, remark, us
+from sublight.units import counted, show_bytes, show_count, show_percent, show_rate, show_ratio, show_time
 
 
 def kernels_document(bench: KernelBench) -> Document:
@@ -52,7 +52,7 @@ def _headline(bench: KernelBench) -> tuple[tuple[str, str, str], ...]:
             against = f"{show_ratio(peer_s / ours.measurement.seconds)} the speed of {peer.name}, the best peer"
         share = show_percent(shape.floor_s / ours.measurement.seconds)
         text = f"{ours.name}: {share} of a read of those bytes; {against}"
-        figures.append((tokens_text(shape.tokens), show_time(ours.measurement.seconds), text))
+        figures.append((counted(shape.tokens, "token"), show_time(ours.measurement.seconds), text))
     if not figures:
         figures.append(("timed", "none", "every candidate is listed with its reason"))
     return tuple(figures[:4])
@@ -160,11 +160,12 @@ def _swept(bench: KernelBench) -> list[Block]:
     wrong = [c for c in bench.swept if c.reason]
     names = ", ".join(dict.fromkeys(c.name for c in bench.swept))
     sizes = [c.tokens for c in bench.swept]
-    text = f"{names} at {len(set(sizes))} more numbers of tokens, {min(sizes)} to {max(sizes)}"
+    text = f"{names} at {counted(len(set(sizes)), 'more number')} of tokens, {min(sizes)} to {max(sizes)}"
     blocks: list[Block] = [Heading("Compared without a clock")]
-    blocks += [Note(f"{c.name} at {c.tokens} tokens: {c.reason}", "error") for c in wrong]
+    blocks += [Note(f"{c.name} at {counted(c.tokens, 'token')}: {c.reason}", "error") for c in wrong]
     blocks += _wrong_alike(wrong)
-    return [*blocks, Listing((Cell(text + (": all agree" if not wrong else f": {len(wrong)} do not")),))]
+    said = f"{text}: {counted(len(wrong), 'does', 'do')} not" if wrong else f"{text}: all agree"
+    return [*blocks, Listing((Cell(said),))]
 
 
 def _wrong_alike(wrong: list[Checked]) -> list[Block]:

@@ -4,7 +4,7 @@ from sublight.bench.record.comm import CommBench, Message, Way
 from sublight.bench.record.kernels import Ceilings
 from sublight.bench.record.ops import OpRow, OpsBench, Part
 from sublight.report.blocks import Block, Cell, Column, Document, Heading, Headline, Line, Listing, Table
-from sublight.report.views.benched import bench_facts, footer, gb_per_s, rehearsal, remark, tokens_text, us
+from sublight.report.views.benched import bench_facts, footer, gb_per_s, rehearsal, remark, us
 from sublight.rows import ROWS
 from sublight.units import counted, show_count, show_ms, show_percent, show_time
 
@@ -16,7 +16,7 @@ def ops_document(bench: OpsBench) -> Document:
     figures = (
         ("rows timed", show_time(total), f"{len(timed)} of {len(bench.rows)} rows of a step, one after the other"),
     )
-    step = f"{tokens_text(bench.tokens)}, context {bench.context:,}, {bench.kv_dtype.upper()} KV"
+    step = f"{counted(bench.tokens, 'token')}, context {bench.context:,}, {bench.kv_dtype.upper()} KV"
     blocks: list[Block] = [
         *rehearsal(bench),
         Headline(figures),

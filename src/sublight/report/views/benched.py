@@ -55,10 +55,6 @@ def footer(bench: BenchRecord) -> str:
     return f"Sublight: {where}; outputs were compared before anything was timed"
 
 
-def tokens_text(count: int) -> str:
-    return "1 token" if count == 1 else f"{count:,} tokens"
-
-
 def us(seconds: float) -> str:
     return significant(seconds * 1e6, 3)
 

@@ -5,6 +5,7 @@ from sublight.records import Evidence, Figure
 from sublight.report.blocks import Block, Cell, Column, Facts, Line, Listing, Note, Step, Table, Waterfall
 from sublight.rows import ROWS
 from sublight.units import (
+    counted,
     show_bytes,
     show_count,
     show_flops,
@@ -210,7 +211,7 @@ def model_facts(limit: DecodeLimit) -> Facts:
             "step",
             Cell(
                 f"{show_bytes(limit.weight_bytes, 4)} of weights and {show_bytes(limit.cache_bytes)} of caches a rank, "
-                f"{show_flops(limit.flops)}, {limit.launches:,} launches at least"
+                f"{show_flops(limit.flops)}, {counted(limit.launches, 'launch', 'launches')} at least"
             ),
         ),
     ]

@@ -4,7 +4,7 @@ from sublight.report.blocks import Block, Cell, Column, Document, Heading, Headl
 from sublight.report.views.trace import row_title
 from sublight.trace.compare import Part, TraceComparison, Verdict
 from sublight.trace.kernels import short_name
-from sublight.units import show_count, show_time
+from sublight.units import counted, show_count, show_time
 
 _TONE = {Verdict.BEYOND: "strong", Verdict.WITHIN: "muted", Verdict.TOO_FEW: "muted"}
 
@@ -14,8 +14,8 @@ def comparison_document(found: TraceComparison) -> Document:
     step = found.step
     change = step.difference_ns
     blocks: list[Block] = [
-        Paragraph(f"A: {found.a.title} ({found.a.steps} {found.a.phase} steps)", "muted"),
-        Paragraph(f"B: {found.b.title} ({found.b.steps} {found.b.phase} steps)", "muted"),
+        Paragraph(f"A: {found.a.title} ({counted(found.a.steps, f'{found.a.phase} step')})", "muted"),
+        Paragraph(f"B: {found.b.title} ({counted(found.b.steps, f'{found.b.phase} step')})", "muted"),
         Headline(
             (
                 ("A", show_time(step.a.median_ns * 1e-9), "median step"),

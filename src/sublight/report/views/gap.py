@@ -255,7 +255,9 @@ def _floor_claim(gap: Gap, claim: ClaimedFloor) -> list[Block]:
     )
     if limit.workload.batch == 1 and limit.tokens_per_step is not None:
         gained = limit.tokens_per_step
-        tokens = "one" if limit.workload.speculation is None else f"{gained:g} tokens a step"
+        tokens = (
+            "one" if limit.workload.speculation is None else f"{gained:g} {'token' if gained == 1 else 'tokens'} a step"
+        )
         items.append(
             Cell(f"{rates(limit, measured)} is one request's rate, {tokens} over the step time: no throughput.")
         )

@@ -12,7 +12,7 @@ from sublight.report.views.audit_reasons import AREAS, ON_A_GPU, unread
 from sublight.report.views.host import knob_table
 from sublight.rows import ROWS
 from sublight.tuning.record import Verdict
-from sublight.units import show_bytes, show_percent, show_rate, show_time
+from sublight.units import counted, show_bytes, show_percent, show_rate, show_time
 
 _MANY = 4
 _KINDS = {"bench-kernels": "kernels", "bench-ops": "rows of a step", "bench-comm": "collectives"}
@@ -145,7 +145,7 @@ def host_blocks(host: HostStanding) -> Iterator[Block]:
     yield Heading("The machine")
     cards = ", ".join(f"{count}x {name}" for name, count in host.cards.items()) or "no card was read"
     known = host.counts
-    rest = f"{known.get(Verdict.FINE, 0)} knobs are fine, {known.get(Verdict.NOT_KNOWN, 0)} not known"
+    rest = f"{counted(known.get(Verdict.FINE, 0), 'knob')} fine, {known.get(Verdict.NOT_KNOWN, 0)} not known"
     yield Paragraph(f"{host.name}: {cards}; {rest}; looked at {when(host.written_at)} ({host.file})", "muted")
     if not host.to_do:
         yield Paragraph("Nothing that was read is to be changed or checked.", "good")
@@ -195,7 +195,7 @@ def _attained(one: Attained) -> Line:
     what = [ROWS[one.row].title if one.row in ROWS else one.row] if one.row else []
     what += [one.operation] if one.operation else []
     if one.tokens is not None:
-        what.append("1 token" if one.tokens == 1 else f"{one.tokens:,} tokens")
+        what.append(counted(one.tokens, "token"))
     what += [show_bytes(one.payload_bytes)] if one.payload_bytes is not None else []
     share = show_percent(one.read_s / one.time_s) if one.read_s is not None else ""
     return Line((Cell(", ".join(what)), Cell(show_time(one.time_s)), Cell(share), Cell(one.by)))

@@ -11,7 +11,7 @@ from sublight.trace.analysis import Analysis
 from sublight.trace.kernels import Moment, StepEvents
 from sublight.trace.labels import UNKNOWN
 from sublight.trace.layers import LayerTimes
-from sublight.units import show_count, show_ms
+from sublight.units import counted, show_count, show_ms
 
 MOST_EVENTS = 20_000  # in a page, where one takes about 30 bytes
 
@@ -34,7 +34,7 @@ def step_timeline(analysis: Analysis, *, terminal: bool = True) -> list[Block]:
     rows, number_of = _rows(events)
     return [
         Timeline(
-            title=f"The step on the GPU: {show_count(len(shown))} events",
+            title=f"The step on the GPU: {counted(len(shown), 'event')}",
             unit="ms",
             span=_ms(max(end_ns, reached_ns)),
             lanes=events.lanes,
@@ -88,7 +88,7 @@ def _bands(layers: LayerTimes | None, end_ns: int) -> tuple[Band, ...]:
 
 
 def _layers_caption(layers: LayerTimes | None) -> str:
-    return f"{len(layers.starts_ns)} layers, told by {layers.how}." if layers else ""
+    return f"{counted(len(layers.starts_ns), 'layer')}, told by {layers.how}." if layers else ""
 
 
 def _caption(shown: int, there: int, end_ns: int, wall_ns: int) -> str:

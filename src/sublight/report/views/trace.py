@@ -19,7 +19,7 @@ from sublight.rows import ROWS
 from sublight.trace.analysis import Analysis
 from sublight.trace.idle import IdleKind
 from sublight.trace.kernels import short_name
-from sublight.units import show_count, show_percent, show_time
+from sublight.units import counted, show_count, show_percent, show_time
 
 _MOST_KERNELS = 30
 _IDLE_WORDS = {
@@ -71,7 +71,7 @@ def headline(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
         (
             "kernel sum",
             show_time(analysis.kernel_ns * 1e-9),
-            f"{show_count(analysis.step.kernels)} kernels; more than busy where streams overlap",
+            f"{counted(analysis.step.kernels, 'kernel')}; more than busy where streams overlap",
         ),
     )
 

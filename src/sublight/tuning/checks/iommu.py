@@ -7,6 +7,7 @@ from sublight.tuning.machine import MachineFacts
 from sublight.tuning.parsers import system
 from sublight.tuning.readings import Readings
 from sublight.tuning.record import Finding, Gain, Verdict
+from sublight.units import counted
 
 _MEASURED = f"{RTX6K} hardware/collapse-report.md"
 _VENDORS = {"amd_iommu": "AMD", "intel_iommu": "Intel"}  # each of them is read by the driver of that vendor alone
@@ -90,11 +91,11 @@ def _by_type(readings: Readings, types: dict[str, str], told: str, said: str, vi
     elif told and (told == "translating") != bool(translating):
         clash = (f"the kernel was told {said}, and the groups say otherwise",)
     if not translating:
-        found = f"passthrough in all {len(types)} groups"
+        found = f"passthrough in {'all ' if len(types) > 1 else ''}{counted(len(types), 'group')}"
         return IOMMU.found(Verdict.FINE, found, where, why=virtual, contradictions=clash)
     return IOMMU.found(
         Verdict.CHANGE,
-        f"translating in {len(translating)} of {len(types)} groups",
+        f"translating in {len(translating)} of {counted(len(types), 'group')}",
         where,
         why=virtual,
         contradictions=clash,

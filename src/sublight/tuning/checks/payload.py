@@ -8,6 +8,7 @@ from sublight.tuning.machine import MachineFacts
 from sublight.tuning.parsers import lspci
 from sublight.tuning.readings import Readings
 from sublight.tuning.record import Finding, Gain, Verdict
+from sublight.units import counted
 
 READ_REQUEST = Knob(
     "PCIe MaxReadReq",
@@ -48,7 +49,7 @@ def _counted(sizes: list[int | None]) -> str:
     counts = Counter(sizes)
     if len(counts) == 1:
         return f"{sizes[0]} bytes on {'all GPUs' if len(sizes) > 1 else 'the GPU'}"
-    return ", ".join(f"{size} bytes on {count} GPUs" for size, count in counts.most_common())
+    return ", ".join(f"{size} bytes on {counted(count, 'GPU')}" for size, count in counts.most_common())
 
 
 CHECK = Check("payload", ("lspci -vvv",), _judge)
