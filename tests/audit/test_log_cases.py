@@ -3,14 +3,15 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sublight.audit.ladder import Answer
-from sublight.audit.log import EngineLog, Known, LogFinding, executed, log_findings, read_log
-from sublight.audit.log.findings.tuning import short_table, tuned_rows
-from sublight.errors import InputFileError
+from sublight.audit.log import EngineLog, Known, LogFinding, Tuned, TunedFolder, executed, log_findings, read_log
+from sublight.audit.log.findings.tuning import short_table
 from sublight.facts.gpu import get_gpu
 from sublight.facts.model import read_model
+from sublight.facts.workload import Layout
 
 START = "Initializing a V1 LLM engine (v0.26.0) with config: model='m', speculative_config=None, "
 PCIE = (
@@ -143,18 +144,27 @@ class TestTunedConfigurations:
     )
 
     def test_the_wanted_name_and_the_nearest_there_is(self, tmp_path: Path) -> None:
-        folder = tmp_path / "configs"
-        folder.mkdir()
-        for name in (
-            "E=128,N=704,device_name=NVIDIA_GB10,dtype=fp8_w8a8.json",
+        names = (
             "E=64,N=1280,device_name=NVIDIA_H100,dtype=fp8_w8a8.json",
-        ):
-            (folder / name).write_text("{}")
-        finding = found(log_of(tmp_path, START, self.MISSING), "no-tuned-config", Known(configs=folder))
+            "E=128,N=2816,device_name=NVIDIA_GB10,dtype=fp8_w8a8.json",
+            "E=128,N=704,device_name=NVIDIA_GB10,dtype=fp8_w8a8.json",
+        )
+        known = Known(tuned=Tuned(folders={"/opt/v/configs": TunedFolder("v/configs", names)}))
+        finding = found(log_of(tmp_path, START, self.MISSING), "no-tuned-config", known)
         assert f"wanted {self.WANTED}: not found" in finding.text
-        assert "Nearest present: E=128,N=704,device_name=NVIDIA_GB10,dtype=fp8_w8a8.json" in finding.text
+        assert "Nearest of the 3 in v/configs: E=128,N=704,device_name=NVIDIA_GB10,dtype=fp8_w8a8.json" in finding.text
         assert "N=704 (another width of a rank). The width is of another tensor-parallel size." in finding.text
         assert "has to be measured" in finding.text
+
+    def test_nobody_looked(self, tmp_path: Path) -> None:
+        log = log_of(tmp_path, START, self.MISSING)
+        text = found(log, "no-tuned-config").text
+        assert "Which files there are is not known: no installation was looked at." in text
+        known = Known(tuned=Tuned(unread="the log is of vllm 0.26.0, and audited is 0.33.0"))
+        assert (
+            "is not known: the log is of vllm 0.26.0, and audited is 0.33.0."
+            in found(log, "no-tuned-config", known).text
+        )
 
     def test_marlin_takes_no_such_file(self, tmp_path: Path) -> None:
         finding = found(log_of(tmp_path, START, MARLIN, self.MISSING), "no-tuned-config")
@@ -162,28 +172,22 @@ class TestTunedConfigurations:
         assert "the warning does not concern this run" in finding.text
 
     def test_a_table_that_ends_at_small_batches(self, tmp_path: Path) -> None:
-        folder = tmp_path / "configs"
-        folder.mkdir()
         name = "E=128,N=768,device_name=NVIDIA_GB10,dtype=fp8_w8a8,block_shape=[128,128].json"
-        (folder / name).write_text(json.dumps({"1": {}, "2": {}, "4": {}, "8": {}, "triton_version": "3.5.0"}))
+        rows = json.dumps({"1": {}, "2": {}, "4": {}, "8": {}, "triton_version": "3.5.0"}).encode()
         log = log_of(tmp_path, START, f"Using configuration from /opt/v/configs/{name} for MoE layer.")
-        finding = found(log, "short-tuned-config", Known(configs=folder))
+        finding = found(log, "short-tuned-config", Known(tuned=Tuned(tables={name: rows})))
         assert "rows for 1, 2, 4, 8 only" in finding.text
         assert "every M >= 16 uses the row of 8" in finding.text
         assert "add rows up to 4096" in finding.advice
 
+    def test_a_file_that_is_no_table(self, tmp_path: Path) -> None:
+        log = log_of(tmp_path, START, "Using configuration from /opt/v/configs/E=1,N=2.json for MoE layer.")
+        finding = found(log, "damaged-tuned-config", Known(tuned=Tuned(tables={"E=1,N=2.json": b"[1]"})))
+        assert finding.text.startswith("E=1,N=2.json is there and is no table of batch sizes: Expected `object`")
+
     def test_a_table_that_reaches_prefill_is_fine(self) -> None:
         assert short_table((1, 2, 4, 8, 512, 4096)) == ""
         assert short_table(()) == ""
-
-    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(InputFileError, match="there is no such folder"):
-            log_findings(log_of(tmp_path, START, self.MISSING), Known(configs=tmp_path / "no"))
-
-    def test_no_table_at_all(self, tmp_path: Path) -> None:
-        (tmp_path / "a.json").write_text("[1]")
-        with pytest.raises(InputFileError, match="as a tuned kernel configuration"):
-            tuned_rows(tmp_path / "a.json")
 
 
 class TestAllReduce:
@@ -203,6 +207,21 @@ class TestAllReduce:
         known = Known(model=read_model("glm-5-nvfp4"), gpu=get_gpu("rtx-pro-6000-server"), interconnect="pcie5")
         assert "what one takes over pcie5 is not known" in found(log, "custom-all-reduce-off", known).text
         assert "not known without the model and the card" in found(log, "custom-all-reduce-off").text
+
+    def test_a_log_that_does_not_say_how_many_ranks(self, tmp_path: Path) -> None:
+        """What was asked for counts then, and is said to; the one card of nothing asked for does not."""
+        log = log_of(tmp_path, START, PCIE)
+        known = Known(model=read_model("glm-5-nvfp4"), gpu=get_gpu("rtx-pro-6000-server"), layout=Layout(tp=8))
+        text = found(log, "custom-all-reduce-off", known).text
+        assert (
+            "157 all-reduces a step of 12,288 B at batch 1, as TP8 was asked for and the log does not say: NCCL "
+            "26.9 us each, 4.22 ms a step"
+        ) in text
+        alone = msgspec.structs.replace(known, layout=Layout())
+        assert "not known without the number of ranks" in found(log, "custom-all-reduce-off", alone).text
+        said = log_of(tmp_path, START + "tensor_parallel_size=8", PCIE)
+        other = msgspec.structs.replace(known, layout=Layout(tp=4))
+        assert "at batch 1: NCCL 26.9 us" in found(said, "custom-all-reduce-off", other).text
 
     def test_switched_off_by_the_user(self, tmp_path: Path) -> None:
         log = log_of(tmp_path, START + "tensor_parallel_size=8, disable_custom_all_reduce=True")
@@ -348,7 +367,10 @@ class TestAskedAndNotUsed:
             "Using 'B12X' NvFp4 MoE backend out of potential backends: ['B12X', 'MARLIN'].",
             "Using FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN'].",
         )
-        assert log_findings(log) == ()
+        assert [(f.id, f.text) for f in log_findings(log)] == [
+            ("chosen", "vLLM 0.26.0 chose B12X for NvFp4, out of B12X, MARLIN (asked for: b12x)."),
+            ("chosen", "vLLM 0.26.0 chose FLASH_ATTN, out of FLASH_ATTN."),
+        ]
 
     def test_a_setting_the_engine_replaced(self, tmp_path: Path) -> None:
         log = sglang(

@@ -73,6 +73,9 @@ def test_the_proof_of_a_rung_is_the_line() -> None:
     assert proven.proof.where == "vllm-0.20.2-glm5-graph.log:12"
     assert "Using 'MARLIN' NvFp4 MoE backend" in proven.proof.text
     assert executed(log, "marlin").answer is Answer.PASS
+    auto = executed(log, "auto")  # the log says moe_backend='auto' as well as what ran
+    assert (auto.answer, auto.why) == (Answer.PASS, "vLLM 0.20.2 was asked for auto and ran MARLIN for the experts")
+    assert [proof.where.rpartition(":")[2] for proof in auto.proofs] == ["6", "12"]
     other = executed(log, "flashinfer_cutlass")
     assert (other.answer, other.why) == (Answer.NOT_KNOWN, "this log is of a run with MARLIN")
 
@@ -116,7 +119,7 @@ def test_what_the_engine_says_in_passing() -> None:
 
 def test_a_graph_run_of_vllm_has_nothing_to_complain_of_its_graphs() -> None:
     ids = {f.id for f in log_findings(log_of("vllm-0.20.2-qwen3-graph.log"))}
-    assert ids == {"weight-only-experts"}
+    assert ids == {"chosen", "weight-only-experts"}
 
 
 def test_sglang_quantization_that_was_asked_for_and_not_used() -> None:

@@ -10,7 +10,7 @@ from sublight.audit import proven
 from sublight.audit.engines.base import Declaration, Route
 from sublight.audit.installation import Installation
 from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step, failed, passed, unknown
-from sublight.audit.log import read_log
+from sublight.audit.log import Known, read_log
 from sublight.audit.log.record import FactKind
 from sublight.audit.origin import of_log as of_log_origin
 from sublight.audit.proven import Seen, labels_of, last_rungs
@@ -276,9 +276,10 @@ def test_every_label_is_one_that_rules_give() -> None:
 def test_findings_of_a_log_and_of_the_wrong_log() -> None:
     log = read_log(LOGS / "sglang-0.5.16-qwen3-nvfp4-graph.log")
     question = ask("qwen3-30b-a3b", card("h200", None), Layout())
-    found = list(of_log(log, question, ["sglang"], {}, frozenset()))
+    known = Known(model=question.model, gpu=question.gpu)
+    found = list(of_log(log, known, ["sglang"]))
     assert any("humming" in finding.text for finding in found)
-    wrong = next(iter(of_log(log, question, ["vllm"], {}, frozenset())))
+    wrong = next(iter(of_log(log, known, ["vllm"])))
     assert wrong.text.startswith("it is a log of sglang, which is not audited here")
 
 

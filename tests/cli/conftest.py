@@ -1,12 +1,15 @@
 """Running the program from outside, as a person does."""
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.hosts import sshd
 
 
 class Run:
@@ -25,3 +28,18 @@ def sublight(tmp_path: Path) -> Callable[..., Run]:
         return Run(done)
 
     return run
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Server]:
+    """A server that `ssh` on the PATH trusts: the user's own configuration cannot be replaced in a test, ssh can."""
+    path = tmp_path_factory.mktemp("ssh")
+    running = sshd.start(path / "server")
+    wrapper = path / "bin" / "ssh"
+    wrapper.parent.mkdir()
+    options = " ".join(f"'{option}'" for option in running.options)
+    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {options} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=":")
+    yield running
+    running.stop()

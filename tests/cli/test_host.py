@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -106,21 +106,6 @@ def test_an_environment_is_not_saved(sublight: Sublight, tmp_path: Path, monkeyp
     recording, _, _ = read_snapshot(tmp_path / "here.json")
     kept = b"".join(completed_of(answer).stdout for answer in recording.answers)
     assert b"NCCL_PROTO=LL" in kept and b"do-not-keep-this" not in kept and b"SOME_API_KEY" not in kept
-
-
-@pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Server]:
-    """A server that `ssh` on the PATH trusts: the user's own configuration cannot be replaced in a test, ssh can."""
-    path = tmp_path_factory.mktemp("ssh")
-    running = sshd.start(path / "server")
-    wrapper = path / "bin" / "ssh"
-    wrapper.parent.mkdir()
-    options = " ".join(f"'{option}'" for option in running.options)
-    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {options} "$@"\n')
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=":")
-    yield running
-    running.stop()
 
 
 def test_another_machine(sublight: Sublight, server: sshd.Server, tmp_path: Path) -> None:

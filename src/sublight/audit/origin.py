@@ -27,6 +27,10 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     differs: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
 
+    def is_of_another(self, *whats: str) -> bool:
+        """Whether one of these things, named as in `differs`, is another one."""
+        return any(text.startswith(f"{what} ") for text in self.differs for what in whats)
+
     @property
     def caveat(self) -> str:
         """ "; it does not say: card, layers", "" where everything compared is said."""
@@ -94,9 +98,8 @@ def _model(log: EngineLog, target: Target) -> Iterator[_Told]:
     methods = [fact.get("method") for fact in log.of(FactKind.QUANTIZATION)]
     method = methods[-1] if methods else log.config.get("quantization")
     method = "" if method in ("None", "none") else method
-    asked = "" if target.method == "none" else target.method
-    same = not method or not asked or _family(method) == _family(asked)
-    yield _Told("quantisation", method, asked, same)
+    same = not method or _family(method) == _family(target.method)
+    yield _Told("quantisation", method, target.method, same)
     yield _Told("layers", "", "", True)
 
 

@@ -24,6 +24,7 @@ from sublight.audit.scene import Scene
 from sublight.audit.snapshot import KeepingDoor
 from sublight.audit.target import Target
 from sublight.audit.tiles import of_tiles
+from sublight.audit.tuned import tuned_folders
 from sublight.audit.variables import of_variables
 from sublight.errors import HostError
 
@@ -84,7 +85,7 @@ def _audited(auditor: Auditor, name: str, question: Question, seen: Seen) -> Eng
     with auditor.timed("reading"):
         judged = _judged(auditor, engine, scene, answers, identity, question.shared_memory_bytes)
     if isinstance(auditor.door, KeepingDoor):
-        _keep_sources(auditor.door, engine, sources, folder)
+        _keep_sources(auditor, auditor.door, engine, sources, folder)
     return EngineResult(
         audit=EngineAudit(
             name=name,
@@ -277,7 +278,8 @@ def _triton_modules(scene: Scene, answers: Answers) -> list[str]:
     return list(dict.fromkeys([*beside, *read]))
 
 
-def _keep_sources(door: KeepingDoor, engine: Engine, sources: WatchedSources, folder: str) -> None:
-    """Into the snapshot: what was read, and the folders that other targets' answers are read from."""
+def _keep_sources(auditor: Auditor, door: KeepingDoor, engine: Engine, sources: WatchedSources, folder: str) -> None:
+    """Into the snapshot: what was read, the folders that other targets' answers are read from, what a log may ask."""
     folders = [f"{folder}/{shown}" for shown in engine.folders]
-    door.keep_files(sources.reader.files, folders, sources.reader.folders)
+    tuned = tuned_folders(auditor, f"{folder}/{engine.package}")
+    door.keep_files(sources.reader.files, folders, {*sources.reader.folders, *tuned})

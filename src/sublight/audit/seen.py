@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from sublight.audit import origin
 from sublight.audit.log import EngineLog, Known, log_findings
 from sublight.audit.proven import Seen
-from sublight.audit.question import Question
 from sublight.audit.record import AuditFinding
 from sublight.audit.target import Target
 
@@ -64,13 +63,7 @@ def of_another_run(seen: Seen, target: Target, version: str) -> Iterator[AuditFi
             )
 
 
-def of_log(
-    log: EngineLog,
-    question: Question,
-    engines: Sequence[str],
-    environment: dict[str, str],
-    variables: frozenset[str],
-) -> Iterator[AuditFinding]:
+def of_log(log: EngineLog, known: Known, engines: Sequence[str]) -> Iterator[AuditFinding]:
     """Every silent choice and unheard wish of a log, and a log of an engine that is not the audited one."""
     if log.engine not in engines:
         yield AuditFinding(
@@ -79,7 +72,6 @@ def of_log(
             text=f"it is a log of {log.engine}, which is not audited here: it proves nothing of {' or '.join(engines)}",
             hint=f"sublight audit {log.engine} --log {log.name}",
         )
-    known = Known(model=question.model, gpu=question.gpu, environment=environment, read_variables=variables)
     for found in log_findings(log, known):
         yield AuditFinding(
             level=found.level,

@@ -59,7 +59,10 @@ def executed(log: EngineLog, backend: str) -> Step:
         return unknown(Rung.EXECUTED, why_not_proven(log), hint="a trace of a few decode steps: kernel names do tell")
     others = ", ".join(p.logged for p in proven)
     proofs = tuple(p.proof for p in proven)
-    asked, _ = asked_moe_backend(log)
+    asked, at = asked_moe_backend(log)
+    if asked == backend == "auto" and at is not None:
+        why = f"{log.title} was asked for auto and ran {others} for the experts"
+        return passed(Rung.EXECUTED, why, log.proof(at), *proofs)
     if asked == backend and asked not in AUTO:
         return failed(
             Rung.EXECUTED,

@@ -5,8 +5,9 @@ stands there, what it means on this card and for this checkpoint where those are
 """
 
 from sublight.audit.log.findings.asked import asked_findings
+from sublight.audit.log.findings.chosen import chosen_findings
 from sublight.audit.log.findings.collectives import collective_findings
-from sublight.audit.log.findings.finding import Known, LogFinding
+from sublight.audit.log.findings.finding import Known, LogFinding, Tuned, TunedFolder
 from sublight.audit.log.findings.graphs import graph_findings
 from sublight.audit.log.findings.hints import hint_findings
 from sublight.audit.log.findings.imports import import_findings
@@ -16,11 +17,12 @@ from sublight.audit.log.findings.variables import variable_findings
 from sublight.audit.log.findings.weight_only import weight_only_findings
 from sublight.audit.log.record import EngineLog
 
-__all__ = ["Known", "LogFinding", "log_findings"]
+__all__ = ["Known", "LogFinding", "Tuned", "TunedFolder", "log_findings"]
 
 _CHECKS = (
     import_findings,
     asked_findings,
+    chosen_findings,
     rank_findings,
     weight_only_findings,
     variable_findings,

@@ -21,14 +21,14 @@ def collective_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
     off = [f for f in custom if f.get("state") == "off"]
     if off and not any(f.get("state") == "on" for f in custom):
         yield _off(log, off[-1], known)
-    elif not custom and log.setting("disable_custom_all_reduce") == "True" and (_ranks(log) or 1) > 1:
+    elif not custom and log.setting("disable_custom_all_reduce") == "True" and _several(log, known):
         yield _asked_off(log, known)
 
 
 def _off(log: EngineLog, fact: Fact, known: Known) -> LogFinding:
     cause, reason = fact.get("cause"), fact.get("reason")
     cost, source = _cost(log, known)
-    text = f"custom all-reduce is off ({reason}){_said_by(log, fact)}: all-reduces go through NCCL. {cost}"
+    text = f"custom all-reduce is off ({reason}){_said_by(log, fact, known)}: all-reduces go through NCCL. {cost}"
     advice = "measure all-reduces at this size on this machine, NCCL's protocols and channels included"
     if cause == _PCIE:
         text += (
@@ -63,10 +63,24 @@ def _asked_off(log: EngineLog, known: Known) -> LogFinding:
     )
 
 
-def _said_by(log: EngineLog, fact: Fact) -> str:
+def _said_by(log: EngineLog, fact: Fact, known: Known) -> str:
     if not fact.ranks:
         return ""
-    return f", say {len(fact.ranks)} of {log.world or '?'} ranks"
+    layout = _layout(log, known)
+    return f", say {len(fact.ranks)} of {log.world or (layout.gpus if layout else '?')} ranks"
+
+
+def _several(log: EngineLog, known: Known) -> bool:
+    layout = _layout(log, known)
+    return layout is not None and layout.gpus > 1
+
+
+def _layout(log: EngineLog, known: Known) -> Layout | None:
+    """The log's own; where the log does not say, the one that was asked for, if that is of several cards."""
+    ranks = _ranks(log)
+    if ranks:
+        return Layout(tp=ranks)
+    return known.layout if known.layout is not None and known.layout.gpus > 1 else None
 
 
 def _ranks(log: EngineLog) -> int | None:
@@ -77,24 +91,24 @@ def _ranks(log: EngineLog) -> int | None:
 
 def _cost(log: EngineLog, known: Known) -> tuple[str, str]:
     """What a step pays, by published timings; the sentence says what is missing where it cannot be said."""
-    ranks = _ranks(log)
-    missing = [n for n, v in (("model", known.model), ("card", known.gpu), ("number of ranks", ranks)) if not v]
-    if known.model is None or known.gpu is None or not ranks:
+    layout = _layout(log, known)
+    missing = [n for n, v in (("model", known.model), ("card", known.gpu), ("number of ranks", layout)) if v is None]
+    if known.model is None or known.gpu is None or layout is None:
         return f"What that costs is not known without the {' and the '.join(missing)}.", ""
     try:
         link = interconnect_for(known.gpu, known.interconnect)
-        workload = Workload(layout=Layout(tp=ranks), batch=graphs(log).per_request)
+        workload = Workload(layout=layout, batch=graphs(log).per_request)
         found = [c for c in step_collectives(known.model, workload, link) if c.operation == "all-reduce"]
     except SublightError as error:
         return f"What that costs is not known: {error.asked}: {error.found}.", ""
     if not found:
         return "What that costs is not known: no all-reduce follows from this layout.", ""
-    return _priced(found, link)
+    return _priced(found, link, "" if _ranks(log) else f", as {layout} was asked for and the log does not say")
 
 
-def _priced(found: list[Collective], link: Interconnect) -> tuple[str, str]:
+def _priced(found: list[Collective], link: Interconnect, layout: str) -> tuple[str, str]:
     calls, one = sum(c.calls for c in found), found[0]
-    each = f"{show_count(calls)} all-reduces a step of {show_count(one.payload_bytes)} B at batch 1"
+    each = f"{show_count(calls)} all-reduces a step of {show_count(one.payload_bytes)} B at batch 1{layout}"
     if one.nccl_s.value is None or one.best_s.value is None:
         return f"{each}; what one takes over {link.name} is not known: {one.nccl_s.note or one.best_s.note}.", ""
     nccl, best = sum(c.calls * c.nccl_s.known for c in found), sum(c.calls * c.best_s.known for c in found)

@@ -1,6 +1,5 @@
 """LogFinding: one thing in a log that deserves a look; Known: what is known beside the log."""
 
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from sublight.audit.ladder import Proof
 from sublight.facts.gpu import Gpu
 from sublight.facts.model import Model
+from sublight.facts.workload import Layout
 
 
 class LogFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,32 @@ class LogFinding(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
+class TunedFolder(msgspec.Struct, frozen=True):
+    """A folder of tuned kernel configurations of the audited installation.
+
+    Attributes:
+        place: as a reader sees it: from the package on.
+        files: what is in it, and in its siblings of other Triton versions: paths from it, or from the folder above.
+    """
+
+    place: str
+    files: tuple[str, ...]
+
+
+class Tuned(msgspec.Struct, frozen=True, kw_only=True):
+    """Tuned kernel configurations of the audited installation, as far as the lines of a log lead to them.
+
+    Attributes:
+        folders: the folder that a line names -> the one that was looked into.
+        tables: a file that the log says is used, by name -> what is in it.
+        unread: why no folder was looked into, "" where all were.
+    """
+
+    folders: dict[str, TunedFolder] = {}
+    tables: dict[str, bytes] = {}
+    unread: str = "no installation was looked at"
+
+
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What is known beside the log. Everything is optional, and what is absent is said to be unknown, not assumed.
 
@@ -42,7 +68,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         interconnect: what joins the cards, by name; what is usual for the card where it is not given.
         environment: variables the engine was started with.
         read_variables: every variable that the installed engine's source reads.
-        configs: the folder that the engine looks for tuned kernel configurations in.
+        tuned: the installation's tuned kernel configurations.
+        layout: that was asked for: of a run whose log does not say one.
     """
 
     model: Model | None = None
@@ -50,4 +77,5 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     interconnect: str | None = None
     environment: dict[str, str] = {}
     read_variables: frozenset[str] = frozenset()
-    configs: Path | None = None
+    tuned: Tuned = Tuned()
+    layout: Layout | None = None

@@ -1,21 +1,17 @@
 """Tuned kernel configurations: the one that was looked for, the nearest there is, and what a short one does."""
 
+import math
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
-from sublight.audit.log.findings.finding import Known, LogFinding
+from sublight.audit.log.findings.finding import Known, LogFinding, Tuned
 from sublight.audit.log.record import EngineLog, Fact, FactKind
-from sublight.errors import InputFileError
-from sublight.files import read_small_file
 
 _FIELD = re.compile(r"(?:^|,)([A-Za-z_]\w*)=(\[[^\]]*\]|[^,\]]*)")
-_MEANS = {"E": "experts of a rank", "N": "width of a rank", "device_name": "card", "K": "input width"}
+_MEANS = {"E": "number of experts of a rank", "N": "width of a rank", "device_name": "card", "K": "input width"}
 _PREFILL_TOKENS = 4096
-_MOST_FILES = 100_000
-_CONFIGS = "the engine's configs folder"
 
 
 def tuning_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
@@ -23,8 +19,8 @@ def tuning_findings(log: EngineLog, known: Known) -> Iterator[LogFinding]:
         yield _missing(log, fact, known)
     for fact in log.of(FactKind.OTHER_CONFIG):
         yield _other(log, fact)
-    for fact in log.of(FactKind.TUNED_CONFIG):
-        yield from _short(log, fact, known)
+    for fact in log.of(FactKind.TUNED_CONFIG, FactKind.OTHER_CONFIG):
+        yield from _table(log, fact, known.tuned)
 
 
 def _missing(log: EngineLog, fact: Fact, known: Known) -> LogFinding:
@@ -43,7 +39,7 @@ def _missing(log: EngineLog, fact: Fact, known: Known) -> LogFinding:
         id="no-tuned-config",
         level="warn",
         subject=kernel,
-        text=f"wanted {wanted}: not found, so {kernel} runs with {instead}. {_nearest(wanted, known.configs)} "
+        text=f"wanted {wanted}: not found, so {kernel} runs with {instead}. {_nearest(wanted, fact, known.tuned)} "
         "What that costs has to be measured: it may be nothing.",
         proofs=(log.proof(fact),),
         advice="time the default against a tuned file in service, at decode and prefill sizes, before keeping it",
@@ -58,25 +54,25 @@ def _marlin(log: EngineLog) -> Fact | None:
 
 def name_fields(file: str) -> dict[str, str]:
     """What the name of a tuned file says: E=128,N=352,device_name=NVIDIA_GB10,dtype=fp8_w8a8.json"""
-    stem = file.removesuffix(".json")
+    stem = file.rpartition("/")[2].removesuffix(".json")
     suffix = "_down" if stem.endswith("_down") else ""
     found = {name: value.replace(" ", "") for name, value in _FIELD.findall(stem.removesuffix("_down"))}
     return found | ({"projection": "down"} if suffix else {})
 
 
-def _nearest(wanted: str, folder: Path | None) -> str:
-    """The present file that differs least, and in what; told only where the folder is given."""
+def _nearest(wanted: str, fact: Fact, tuned: Tuned) -> str:
+    """The present file that differs least, and in what; told only where the installation's folder was looked into."""
+    folder = tuned.folders.get(fact.get("folder"))
     if folder is None:
-        return "Which files there are is not known: the folder was not given."
-    present = _files(folder)
-    if not present:
-        return f"{folder.name} has no such files at all."
+        return f"Which files there are is not known: {tuned.unread}."
     aim = name_fields(wanted)
-    apart = {file: _differences(aim, name_fields(file)) for file in present}
-    nearest = min(present, key=lambda file: (len(apart[file]), "device_name" in apart[file], file))
+    apart = {file: _differences(aim, fields) for file in folder.files if (fields := name_fields(file))}
+    if not apart:
+        return f"{folder.place} has no such files at all."
+    nearest = min(apart, key=lambda file: (len(apart[file]), "device_name" in apart[file], _far(aim, file), file))
     differ = apart[nearest]
     if not differ:
-        return f"{nearest} is there now."
+        return f"{nearest} is there now, in {folder.place}."
     said = (
         ", ".join(
             f"{name}={name_fields(nearest).get(name, 'none')}"
@@ -87,19 +83,16 @@ def _nearest(wanted: str, folder: Path | None) -> str:
         or "the other projection"
     )
     tensor_parallel = " The width is of another tensor-parallel size." if differ == ["N"] else ""
-    return f"Nearest present: {nearest}, which has {said}.{tensor_parallel}"
+    number = len(apart)
+    return f"Nearest of the {number:,} in {folder.place}: {nearest}, which has {said}.{tensor_parallel}"
 
 
-def _files(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        raise InputFileError(f"looking for tuned configurations in {folder}", "there is no such folder", _CONFIGS)
-    try:
-        found = [path.name for path, _ in zip(folder.rglob("*.json"), range(_MOST_FILES), strict=False)]
-    except OSError as error:
-        raise InputFileError(
-            f"looking for tuned configurations in {folder}", error.strerror or str(error), _CONFIGS
-        ) from None
-    return sorted({name for name in found if name_fields(name)})
+def _far(aim: dict[str, str], file: str) -> tuple[float, bool]:
+    """How far the sizes are from those wanted, by factors; a file for another version of Triton is a little farther."""
+    fields = name_fields(file)
+    pairs = [(aim.get(name, ""), fields.get(name, "")) for name in _MEANS]
+    sizes = [(int(a), int(b)) for a, b in pairs if a.isdecimal() and b.isdecimal() and int(a) and int(b)]
+    return sum(abs(math.log2(a / b)) for a, b in sizes), "/" in file
 
 
 def _differences(a: dict[str, str], b: dict[str, str]) -> list[str]:
@@ -117,40 +110,40 @@ def _other(log: EngineLog, fact: Fact) -> LogFinding:
     )
 
 
-def _short(log: EngineLog, fact: Fact, known: Known) -> Iterator[LogFinding]:
-    """A used file is looked at where the folder is given: a lookup takes the nearest key, however far it is."""
-    if known.configs is None:
+def _table(log: EngineLog, fact: Fact, tuned: Tuned) -> Iterator[LogFinding]:
+    """A file that is used: a lookup takes the nearest key, however far it is."""
+    name = fact.get("used") or fact.get("file")
+    if name not in tuned.tables:
         return
-    path = next(iter(sorted(known.configs.rglob(_escaped(fact.get("file"))))), None)
-    if path is None:
+    try:
+        sentence = short_table(tuned_rows(tuned.tables[name]))
+    except ValueError as error:
+        yield LogFinding(
+            id="damaged-tuned-config",
+            level="error",
+            subject=fact.get("kernel"),
+            text=f"{name} is there and is no table of batch sizes: {error}",
+            proofs=(log.proof(fact),),
+            advice="take the file away, or tune again",
+        )
         return
-    sentence = short_table(tuned_rows(path))
     if sentence:
         yield LogFinding(
             id="short-tuned-config",
             level="warn",
             subject=fact.get("kernel"),
-            text=f"{path.name} has {sentence}",
+            text=f"{name} has {sentence}",
             proofs=(log.proof(fact),),
             advice=f"add rows up to {_PREFILL_TOKENS}, or take the file away; compare prefill as well as decode",
         )
 
 
-def _escaped(name: str) -> str:
-    return "".join(f"[{c}]" if c in "[*?" else c for c in name)
-
-
-def tuned_rows(path: Path) -> tuple[int, ...]:
-    """The batch sizes that a tuned file has rows for, ascending. Raises InputFileError."""
-    asked, hint = (
-        f"reading {path} as a tuned kernel configuration",
-        'a JSON object with a row a batch size: {"1": {...}}',
-    )
-    data = read_small_file(path, asked, hint)
+def tuned_rows(data: bytes) -> tuple[int, ...]:
+    """The batch sizes that a tuned file has rows for, ascending. Raises ValueError for what is no such file."""
     try:
         rows = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputFileError(asked, str(error), hint) from None
+        raise ValueError(str(error)) from None
     return tuple(sorted(int(key) for key in rows if key.isascii() and key.isdecimal() and len(key) < 10))
 
 
