@@ -12,7 +12,9 @@ from sublight.bench.peers import PEERS
 from sublight.bench.peers import sglang as sglang_peer
 from sublight.bench.peers.base import Candidate
 from sublight.bench.peers.humming import HUMMING
+from sublight.bench.peers.own import candidate
 from sublight.bench.peers.small import named, owner_of_small, small_kernels
+from sublight.kernels.catalogue import Limits, kernel_named
 from sublight.kernels.problem import MoeProblem
 
 PROBLEM = MoeProblem(tokens=1, hidden_size=128, intermediate_size=64, num_experts=4, top_k=2)
@@ -53,9 +55,28 @@ def test_small_kernels_are_the_first_engines_that_is_there(installed: Path) -> N
     assert "vllm" not in sys.modules
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("sm_90", "run on NVIDIA H200"), ("sm_120", "compiled, not run")],
+)
+def test_words_of_our_kernels_say_whether_anybody_ran_them(
+    monkeypatch: pytest.MonkeyPatch, target: str, said: str
+) -> None:
+    monkeypatch.setattr("sublight.kernels.device.limits_of", lambda device: Limits(target=target))
+    assert candidate(kernel_named("decode")).words == f"sublight's decode, before this run on {target}: {said}"
+
+
+def test_a_kernel_of_other_targets_says_where_it_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sublight.kernels.device.limits_of", lambda device: Limits(target="sm_121"))
+    assert candidate(kernel_named("decode")).refuses(PROBLEM, CUDA) == (
+        "it is not built for sm_121: run on NVIDIA H200 (sm_90); compiled, not run (sm_100, sm_120)"
+    )
+    assert kernel_named("fused-triton-fp4").standing.startswith("compiled, not run (sm_100")
+
+
 def test_words_of_a_candidate_without_a_version() -> None:
-    candidate: Candidate = PEERS.load("torch-grouped-mm")
-    assert candidate.words == candidate.title
+    peer: Candidate = PEERS.load("torch-grouped-mm")
+    assert peer.words == peer.title
 
 
 def test_sglangs_fastest_sum_is_taken_where_its_layer_gives_parts(monkeypatch: pytest.MonkeyPatch) -> None:

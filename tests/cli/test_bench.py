@@ -73,6 +73,23 @@ def test_kernels_rehearsed_saved_and_shown(sublight: Sublight, tmp_path: Path) -
     assert "limit: one read" in page
 
 
+def test_what_nobody_ran_says_so(sublight: Sublight, tmp_path: Path) -> None:
+    asked = ("--device", "cpu", "--tokens", "1", "--peers", "reference,decode,fused-triton-fp4", "--budget", "0.05")
+    done = sublight("bench", "kernels", "./tiny", *asked, "--save", "k.json", "--width", "80")
+    assert (done.code, done.err) == (0, "")
+    listed = " ".join(done.out.partition("Not taking part")[2].split())
+    assert "decode: it runs on CUDA GPUs: run on NVIDIA H200 (sm_90); compiled, not run (sm_100, sm_120)" in listed
+    assert "fused-triton-fp4: it runs on CUDA GPUs: compiled, not run (sm_100" in listed
+    # On such a target the record names the status beside the candidate that took part, and every page shows it.
+    data = json.loads((tmp_path / "k.json").read_text())
+    data["record"]["ran"]["decode"] = "sublight's decode, before this run on sm_120: compiled, not run"
+    (tmp_path / "k.json").write_text(json.dumps(data))
+    assert (
+        "decode: sublight's decode, before this run on sm_120: compiled, not run"
+        in (sublight("show", "k.json", "--width", "100").out.partition("Who took part")[2])
+    )
+
+
 def test_ops_rehearsed_and_never_joined(sublight: Sublight, tmp_path: Path) -> None:
     done = sublight("bench", "ops", "./tiny", "--device", "cpu", "--save", "ops.json", "--markdown")
     assert (done.code, done.err) == (0, "")

@@ -75,6 +75,14 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     def was_run(self, target: str) -> bool:
         return self.statuses.get(target, COMPILED) != COMPILED
 
+    @property
+    def standing(self) -> str:
+        """ "run on NVIDIA H200 (sm_90); compiled, not run (sm_100, sm_120)": every target, what was run first."""
+        targets: dict[str, list[str]] = {}
+        for target, status in sorted(self.statuses.items(), key=lambda pair: (pair[1] == COMPILED, pair[0])):
+            targets.setdefault(status, []).append(target)
+        return "; ".join(f"{status} ({', '.join(names)})" for status, names in targets.items())
+
     def refusal(self, problem: Problem, target: str) -> str:
         """Why it cannot compute this there; "" where it can."""
         if problem.op != self.op:

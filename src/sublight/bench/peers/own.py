@@ -23,10 +23,12 @@ def own_kernels() -> list[Candidate]:
 def candidate(kernel: Kernel) -> Candidate:
     def refuses(problem: MoeProblem, device: "torch.device") -> str:
         if device.type != "cuda":
-            return "it runs on CUDA GPUs"
+            return f"it runs on CUDA GPUs: {kernel.standing}"
         from sublight.kernels.device import limits_of
 
         limits = limits_of(device)
+        if limits.target not in kernel.statuses:
+            return f"it is not built for {limits.target}: {kernel.standing}"
         why = kernel.refusal(problem, limits.target)
         if why:
             return why
@@ -48,14 +50,24 @@ def candidate(kernel: Kernel) -> Candidate:
             backend=kernel.name,
         )
 
+    def words() -> str:
+        import torch
+
+        from sublight.kernels.device import limits_of
+
+        target = limits_of(torch.device("cuda")).target
+        return f"{title}, before this run on {target}: {kernel.statuses[target]}"
+
+    title = f"sublight's {kernel.name}"
     limit = kernel.ranges.get("tokens")
     return Candidate(
         name=kernel.name,
         kind="kernel",
-        title=f"sublight's {kernel.name}",
+        title=title,
         refuses=refuses,
         prepare=prepare,
         token_limit=None if limit is None else limit[1],
+        ran=words,
     )
 
 
