@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.test_bad_input import refused
+from tests.audit.machines import Site
 from tests.hosts import sshd
 from tests.tuning.judged import H200
 from tests.tuning.machines import Server, folder
@@ -28,7 +29,7 @@ def test_a_folder_of_output(sublight: Sublight, tmp_path: Path) -> None:
     first = lines.index("to change") + 1
     assert lines[first].split("  ")[1] == "✗ ACS on the way between GPUs"
     assert "2.06x bandwidth" in done.out and "measured gain" in done.out
-    assert "proves nothing" in done.out and "sudo" not in done.out
+    assert "proves nothing" in done.out and "sudo lspci" not in done.out
     assert "nothing was changed" in done.out
 
 
@@ -55,7 +56,7 @@ def test_a_saved_machine(sublight: Sublight, tmp_path: Path) -> None:
     assert shown.code == again.code == 0
     assert "2x NVIDIA H200, 140.4 GiB, compute capability 9.0" in shown.out
     knobs = [line for line in shown.out.splitlines() if line.startswith(("  ✓", "  !", "  ?", "  ✗"))]
-    assert len(knobs) == 23
+    assert len(knobs) == 24
     assert [line for line in again.out.splitlines() if line.startswith(("  ✓", "  !"))] == [
         line for line in knobs if line.startswith(("  ✓", "  !"))
     ]
@@ -126,6 +127,18 @@ def test_machines_that_cannot_be_asked(sublight: Sublight, server: sshd.Server) 
     (server.folder / "known_hosts").write_text("")
     refused(sublight("host", "--host", server.destination), "its host key is not known here", "fingerprint")
     refused(sublight("host", "--host", "-oProxyCommand=touch x"), "not how a host is named")
+
+
+def test_an_audit_of_a_folder_is_no_machine(sublight: Sublight, tmp_path: Path) -> None:
+    """It holds answers, none of them to what `host` asks: 29 knobs that are not known would be no answer."""
+    Site(tmp_path / "site").install("vllm", "1", {"vllm/__init__.py": "", "vllm/envs.py": ""})
+    question = ("--model", "glm-5-nvfp4", "--gpu", "b200", "--tp", "8")
+    assert sublight("audit", "vllm", "--path", "site", *question, "--save", "folder.json").code == 0
+    refused(
+        sublight("host", "--snapshot", "folder.json"),
+        "this audit holds what is installed, and nothing of the machine",
+        "a file that sublight host --save or sublight audit --save wrote, of a machine and not of a folder",
+    )
 
 
 def test_bad_input(sublight: Sublight, tmp_path: Path) -> None:

@@ -342,6 +342,25 @@ def test_settings_of_the_kernel(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("kernel.sched_migration_cost_ns = 500000", Verdict.CHECK),
+        ("/proc/sys/kernel/sched_migration_cost_ns:50000", Verdict.CHECK),
+        ("/sys/kernel/debug/sched/migration_cost_ns:5000000", Verdict.FINE),
+    ],
+)
+def test_how_readily_threads_are_moved(tmp_path: Path, line: str, verdict: Verdict) -> None:
+    """In either place, as the kernel has it; nobody measured a gain, and the page says so."""
+    finding = judged(tmp_path, x_log=f"\n{line}\n")["sched_migration_cost_ns"]
+    assert (finding.verdict, finding.found) == (verdict, line.replace(" = ", ":").rpartition(":")[2])
+    assert finding.read_from == ("x.log, line 2",)
+    assert (finding.recommended, finding.evidence) == ("raised above 500,000", Gain.NONE)
+    unread = judged(tmp_path)["sched_migration_cost_ns"]
+    assert unread.found.endswith("since Linux 5.13 it stands in debugfs, which only root can read")
+    assert unread.command.startswith("sudo grep -sH '' /sys/kernel/debug/sched/migration_cost_ns")
+
+
 def test_the_governor(tmp_path: Path) -> None:
     paths = [f"/sys/devices/system/cpu/cpufreq/policy{n}/" for n in range(3)]
     names = zip(paths, ("performance", "powersave", "performance"), strict=True)
@@ -383,14 +402,33 @@ def test_mitigations_that_are_off_gain_nothing(tmp_path: Path) -> None:
 def test_variables(tmp_path: Path) -> None:
     text = "PATH=/bin\nNCCL_P2P_LEVEL=PHB\nNCCL_MIN_NCHANNELS=4\nPYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n"
     found = judged(tmp_path, x_log=text)
-    knobs = ("NCCL_P2P_LEVEL", "NCCL_MIN_NCHANNELS", "expandable_segments", "OMP_NUM_THREADS")
+    knobs = (
+        "NCCL_P2P_LEVEL",
+        "NCCL_MIN_NCHANNELS",
+        "expandable_segments",
+        "NCCL_ALLOC_P2P_NET_LL_BUFFERS",
+        "NCCL_IB_DISABLE",
+        "OMP_NUM_THREADS",
+    )
     assert [(found[k].verdict, found[k].found) for k in knobs] == [
         (Verdict.CHECK, "NCCL_P2P_LEVEL=PHB"),  # two processors need SYS
         (Verdict.CHECK, "NCCL_MIN_NCHANNELS=4"),
         (Verdict.CHECK, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+        (Verdict.CHECK, "NCCL_ALLOC_P2P_NET_LL_BUFFERS is not set"),
+        (Verdict.CHECK, "NCCL_IB_DISABLE is not set"),
         (Verdict.CHECK, "OMP_NUM_THREADS is not set"),
     ]
-    good = "PATH=/bin\nNCCL_P2P_LEVEL=SYS\nNCCL_MIN_NCHANNELS=8\nOMP_NUM_THREADS=8\n"
+    assert (found["NCCL_IB_DISABLE"].evidence, found["NCCL_IB_DISABLE"].cost.reach) == (
+        Gain.PLAUSIBLE,
+        "jitter or start-up",
+    )
+    assert found["NCCL_ALLOC_P2P_NET_LL_BUFFERS"].evidence is Gain.NONE
+    off = judged(tmp_path, x_log="PATH=/bin\nNCCL_IB_DISABLE=0\nNCCL_ALLOC_P2P_NET_LL_BUFFERS=0\n")
+    assert {off[knob].verdict for knob in knobs[3:5]} == {Verdict.CHECK}
+    good = (
+        "PATH=/bin\nNCCL_P2P_LEVEL=SYS\nNCCL_MIN_NCHANNELS=8\nOMP_NUM_THREADS=8\n"
+        "NCCL_ALLOC_P2P_NET_LL_BUFFERS=1\nNCCL_IB_DISABLE=1\n"
+    )
     assert {judged(tmp_path, x_log=good)[knob].verdict for knob in knobs} == {Verdict.FINE}
 
 

@@ -64,6 +64,7 @@ TEXTS = {
     "uname -sr": "Linux SECRET 6.8.0-41-generic #41-Ubuntu SMP x86_64 GNU/Linux\n",
     "/proc/meminfo": "MemTotal:       263998500 kB\nMemAvailable:   1024 kB\nSECRET: 12\n",
     "kernel settings": "kernel.hostname = SECRET\nkernel.numa_balancing = 1\n/proc/sys/kernel/domainname:SECRET\n",
+    "scheduler": "kernel.hostname = SECRET\nkernel.sched_migration_cost_ns = 500000\n/proc/sys/kernel/version:SECRET\n",
     "cpufreq": (
         "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor:performance\n"
         "/sys/devices/system/cpu/cpufreq/policy0/note:SECRET\n"

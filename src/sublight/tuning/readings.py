@@ -12,7 +12,7 @@ from sublight.tuning.parsers.system import Value
 from sublight.tuning.sources import SOURCES, Source
 
 TIMEOUT_S = 60.0  # nvidia-smi without persistence initialises every card first
-_FILES = ("kernel settings", "cpufreq", "cpuidle", "IOMMU groups", "NVIDIA driver")
+_FILES = ("kernel settings", "scheduler", "cpufreq", "cpuidle", "IOMMU groups", "NVIDIA driver")
 
 
 class Reading(msgspec.Struct, frozen=True):

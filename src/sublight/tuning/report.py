@@ -20,6 +20,7 @@ from sublight.tuning.folder import read_folder
 from sublight.tuning.machine import machine_facts
 from sublight.tuning.readings import Readings, collect
 from sublight.tuning.record import Finding, HostReport, in_order
+from sublight.tuning.sources import SOURCES
 
 How = Literal["local", "ssh", "folder", "snapshot"]
 _LARGEST_BYTES = 512 * 1024 * 1024
@@ -72,6 +73,9 @@ def read_snapshot(path: Path) -> tuple[Recording, dict[str, str], tuple[str, ...
         remarks = msgspec.convert(record.get("remarks", ()), tuple[str, ...])
     except msgspec.ValidationError as error:
         raise RecordError(asked, f"its recording does not fit: {error}", _HINT) from None
+    if not {answer.argv for answer in recording.answers} & {source.argv for source in SOURCES.values()}:
+        found = f"this {envelope.schema.removeprefix('sublight/')} holds what is installed, and nothing of the machine"
+        raise RecordError(asked, found, f"{_HINT}, of a machine and not of a folder")
     return recording, labels, remarks
 
 

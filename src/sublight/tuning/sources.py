@@ -71,17 +71,21 @@ def _files(prefix: str, read: str, *arguments: str) -> Source:
     )
 
 
+def _settings(*paths: str, needs_root: bool = False) -> Source:
+    """These files."""
+    return Source(
+        ("grep", "-sH", "", *paths),
+        lambda text: any(path in paths for path in system.parse_files(text)),
+        system.parse_files,
+        lambda text: system.keep_files(text, re.compile("|".join(map(re.escape, paths)))),
+        needs_root=needs_root,
+        partly=True,
+    )
+
+
 _COLUMNS = (
     "index,name,compute_cap,memory.total,utilization.gpu,power.draw,power.limit,pstate,"
     "pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max"
-)
-_SETTINGS = (
-    "/proc/sys/kernel/numa_balancing",
-    "/proc/sys/vm/swappiness",
-    "/proc/sys/vm/nr_hugepages",
-    "/sys/kernel/mm/transparent_hugepage/enabled",
-    "/sys/kernel/mm/transparent_hugepage/defrag",
-    "/sys/module/nvidia_uvm/parameters/uvm_disable_hmm",
 )
 _RECURSIVE = ("-rsH", "")
 
@@ -107,12 +111,17 @@ SOURCES: Mapping[str, Source] = {
     "/proc/meminfo": Source(
         ("cat", "/proc/meminfo"), system.looks_like_memory, system.parse_memory, system.keep_memory
     ),
-    "kernel settings": Source(
-        ("grep", "-sH", "", *_SETTINGS),
-        lambda text: any(path in _SETTINGS for path in system.parse_files(text)),
-        system.parse_files,
-        lambda text: system.keep_files(text, re.compile("|".join(map(re.escape, _SETTINGS)))),
-        partly=True,
+    "kernel settings": _settings(
+        "/proc/sys/kernel/numa_balancing",
+        "/proc/sys/vm/swappiness",
+        "/proc/sys/vm/nr_hugepages",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/kernel/mm/transparent_hugepage/defrag",
+        "/sys/module/nvidia_uvm/parameters/uvm_disable_hmm",
+    ),
+    # Asked apart from the others: a machine that was saved before is found by what it was asked.
+    "scheduler": _settings(
+        "/sys/kernel/debug/sched/migration_cost_ns", "/proc/sys/kernel/sched_migration_cost_ns", needs_root=True
     ),
     "cpufreq": _files(
         "/sys/devices/system/cpu/cpufreq/",

@@ -22,6 +22,7 @@ CHECKS = Registry(
         "governor": "sublight.tuning.checks.governor:CHECK",
         "idle-states": "sublight.tuning.checks.idle_states:CHECK",
         "pages": "sublight.tuning.checks.pages:CHECK",
+        "scheduler": "sublight.tuning.checks.scheduler:CHECK",
         "kernel": "sublight.tuning.checks.kernel:CHECK",
         "driver": "sublight.tuning.checks.driver:CHECK",
         "environment": "sublight.tuning.checks.environment:CHECK",

@@ -45,6 +45,23 @@ THREADS = Knob(
     Gain.PLAUSIBLE,
     unmeasured("jitter or start-up", "listed there without a measurement of its own"),
 )
+BUFFERS = Knob(
+    "NCCL_ALLOC_P2P_NET_LL_BUFFERS",
+    "1",
+    "NCCL then has buffers of its low-latency protocol for point-to-point transfers through a network as well; those "
+    "inside one machine have them anyway",
+    f"{_SOURCE}; docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+    Gain.NONE,
+    unmeasured("none shown", "listed there without a measurement of its own"),
+)
+INFINIBAND = Knob(
+    "NCCL_IB_DISABLE",
+    "1 on one machine without InfiniBand",
+    "NCCL does not look for InfiniBand adapters at its start then; where ranks of several machines use it, it stays",
+    _SOURCE,
+    Gain.PLAUSIBLE,
+    unmeasured("jitter or start-up", "listed there without a measurement of its own"),
+)
 # As NCCL's ncclGetLevel() reads them: names in capitals alone, and older numbers, of which all above 4 are SYS.
 _NO_PEERS = {"NCCL_P2P_DISABLE": ("1",), "NCCL_P2P_LEVEL": ("LOC", "0")}
 
@@ -53,7 +70,7 @@ def _judge(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
     if len(machine.gpus) == 1:
         return
     variables: dict[str, str] | None = readings.parsed("env")
-    knobs = [THREADS] if machine.nvlink else [LEVEL, CHANNELS, ALLOCATOR, THREADS]
+    knobs = [THREADS] if machine.nvlink else [LEVEL, CHANNELS, ALLOCATOR, BUFFERS, INFINIBAND, THREADS]
     if variables is None:
         yield from (knob.unread(readings, "env") for knob in knobs)
         return
@@ -74,6 +91,9 @@ def _judge(readings: Readings, machine: MachineFacts) -> Iterator[Finding]:
         name = "PYTORCH_ALLOC_CONF" if variables.get("PYTORCH_ALLOC_CONF") else "PYTORCH_CUDA_ALLOC_CONF"
         allocator = variables.get(name)
         yield _variable(ALLOCATOR, name, allocator, "expandable_segments:True" not in (allocator or ""), where)
+        for knob in (BUFFERS, INFINIBAND):
+            value = variables.get(knob.name)
+            yield _variable(knob, knob.name, value, (_count(value) or 0) == 1, where)
     threads = variables.get("OMP_NUM_THREADS")
     yield _variable(THREADS, "OMP_NUM_THREADS", threads, 1 <= (_count(threads) or 0) <= 8, where)
 
