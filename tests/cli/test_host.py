@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.audit.machines import Site
 from tests.cli.conftest import Run
 from tests.cli.test_bad_input import refused
-from tests.audit.machines import Site
 from tests.hosts import sshd
 from tests.tuning.judged import H200
 from tests.tuning.machines import Server, folder
