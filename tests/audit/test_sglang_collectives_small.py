@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sublight.audit.engines.base import Route
+from sublight.audit.engines.base import Declaration, Route
 from sublight.audit.engines.sglang import SGLANG
 from sublight.audit.ladder import Answer
 from sublight.audit.source.tree import Sources
@@ -358,6 +358,11 @@ def test_what_a_launch_without_options_takes_follows_the_catalogues_link(sources
         Answer.NOT_KNOWN,
         "Swifter where NVLink joins the cards, else Steady",
     )
+    groups = "sglang/srt/distributed/parallel_state.py"
+    assert [proof.where for proof in pairs.proofs] == [
+        line(groups, "return self.swift_comm.swift_all_reduce("),
+        line(groups, f"{'':20}self.steady_comm.all_reduce("),
+    ]
 
 
 def test_a_communicator_that_is_off_says_why_with_its_lines(sources: Sources) -> None:
@@ -547,6 +552,12 @@ def test_a_layout_nobody_has_seen_is_not_known(sources: Sources, path: str, old:
     found = ask(edited(sources, {path: (old, new)}), "Swift")
     assert found.answer is Answer.NOT_KNOWN
     assert says in found.why
+
+
+def test_a_name_that_is_not_there_is_not_known(sources: Sources) -> None:
+    gone = Declaration("all-reduce", "Gone", "", None, None, ())
+    found = SGLANG.route(sources, gone, target((9, 0), gpu=NVLINK))
+    assert (found.answer, found.why) == (Answer.NOT_KNOWN, "Gone is not among the ways to sum of these sources")
 
 
 def test_nothing_is_declared_where_groups_are_made_elsewhere(sources: Sources) -> None:

@@ -50,7 +50,9 @@ def route(sources: Sources, name: str, target: Target) -> Route:
     fused = next((way for way in fusion.ways(sources) if way.name == name), None)
     if fused is not None:
         return fusion.route(begun, fused)
-    way = next(way for way in communicators.ways(sources) if way.name == name)
+    way = next((way for way in communicators.ways(sources) if way.name == name), None)
+    if way is None:
+        return Route(answer=Answer.NOT_KNOWN, why=f"{name} is not among the ways to sum of these sources")
     found = _asked(begun, way, dict(way.options))
     if not found.why.startswith(_FIRST):
         return found
@@ -305,7 +307,8 @@ def _auto(begun: Launch) -> Route:
         return msgspec.structs.replace(fused, why=why)
     if not certain:
         hangs = "" if len(set(who)) > 1 else ", which of them could not be worked out"
-        return Route(answer=Answer.NOT_KNOWN, why=f"{said}{hangs}")
+        lines = dict.fromkeys(story.proof(taker.event) for each in takers for taker in each)
+        return Route(answer=Answer.NOT_KNOWN, why=f"{said}{hangs}", proofs=tuple(lines))
     taker = takers[0][0]
     events = _within(walks[0].events(walks[0].MADE), taker.runs)
     return Route(

@@ -140,7 +140,7 @@ class GroupWalk(LayerWalk):
     def _capture(self, group: Instance) -> None:
         """A step of decoding is captured in a graph: communicators that the capture switches on are on.
 
-        One that gave up early lacks what it works with, and nobody would miss the sums of a server that fails there.
+        One that gave up early lacks what it works with: switching it on does not make it sum.
         """
         module = self.walk.sources.module(GROUPS)
         cls = definition(module, GROUP) if module is not None else None
