@@ -194,3 +194,170 @@ def test_objects_that_hold_each_other(tmp_path: Path) -> None:
         """
     found = asked(written(tmp_path, {"pack/space.py": text}), "pack.space.run")
     assert [(kind, condition) for kind, condition, *_ in found.values()] == [("raise", "not (major < 9)")]
+
+
+_DEVICE = {"pack/device.py": "def get_compute_capability(device): ...\n"}
+_KERNEL = """
+                from .device import get_compute_capability
+                def reason(x, fused=False):
+                    cc = get_compute_capability(x)
+                    return None if cc[0] == 10 else f"no kernel for {cc[0]}"
+"""
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(
+            """
+                def run(x, backend="auto"):
+                    if backend == "dsl":
+                        if reason(x) is not None:
+                            raise ValueError("no")
+                """,
+            id="a test of a parameter",
+        ),
+        pytest.param(
+            """
+                def effective(backend, fused):
+                    if not fused:
+                        return backend
+                    return "dsl"
+                def run(x, backend="auto", fused=False):
+                    backend = effective(backend, fused)
+                    if backend == "dsl":
+                        if reason(x) is not None:
+                            raise ValueError("no")
+                """,
+            id="one of two returned values",
+        ),
+        pytest.param(
+            """
+                def effective(names):
+                    for name in names:
+                        return name
+                    return "dsl"
+                def run(x, names):
+                    if effective(names) == "dsl":
+                        if reason(x) is not None:
+                            raise ValueError("no")
+                """,
+            id="returned in a loop, or after it",
+        ),
+        pytest.param(
+            """
+                def effective(asked):
+                    try:
+                        return asked.name
+                    except AttributeError:
+                        pass
+                    return "dsl"
+                def run(x, asked):
+                    if effective(asked) == "dsl":
+                        if reason(x) is not None:
+                            raise ValueError("no")
+                """,
+            id="returned in a try, or after it",
+        ),
+        pytest.param(
+            """
+                def run(x, candidates):
+                    backend = "auto"
+                    for each in candidates:
+                        backend = "dsl"
+                    if backend == "dsl":
+                        if reason(x) is not None:
+                            raise ValueError("no")
+                """,
+            id="set in a loop that may not run",
+        ),
+        pytest.param(
+            """
+                class Runner:
+                    def __init__(self, backend):
+                        self.kind = "auto"
+                        if backend == "dsl":
+                            self.kind = "dsl"
+                    def __call__(self, x):
+                        if self.kind == "dsl":
+                            if reason(x) is not None:
+                                raise ValueError("no")
+                def run(x, backend="auto"):
+                    return Runner(backend)(x)
+                """,
+            id="an attribute that was set under the test",
+        ),
+        pytest.param(
+            """
+                def run(x, backend="auto"):
+                    try:
+                        return fast(x)
+                    except ImportError:
+                        pass
+                    if reason(x) is not None:
+                        raise ValueError("no")
+                """,
+            id="what follows a try that may have returned",
+        ),
+    ],
+)
+def test_what_one_way_leaves_behind_is_no_fact_for_all(tmp_path: Path, way: str) -> None:
+    """A refusal that only some callers meet is not sure, however the choice comes to where it stands."""
+    sources = written(tmp_path, {**_DEVICE, "pack/wrapper.py": _KERNEL + way})
+    ((kind, _, sure, passing, refused),) = asked(sources, "pack.wrapper.run").values()
+    assert (kind, sure) == ("raise", False)
+    assert passing == [(10, 0), (10, 3), (10, 7)]
+    assert (12, 0) in refused
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(
+            """
+                def effective(fused):
+                    if fused:
+                        return "dsl"
+                    return "dsl"
+                def run(x, fused=False):
+                    if effective(fused) == "dsl":
+                        if reason(x) is not None:
+                            raise ValueError("no")
+                """,
+            id="both ways return it",
+        ),
+        pytest.param(
+            """
+                class Runner:
+                    def __init__(self, backend):
+                        if backend == "dsl":
+                            self.kind = "dsl"
+                        else:
+                            self.kind = "dsl"
+                    def __call__(self, x):
+                        if self.kind == "dsl":
+                            if reason(x) is not None:
+                                raise ValueError("no")
+                def run(x, backend="auto"):
+                    return Runner(backend)(x)
+                """,
+            id="both sides set it",
+        ),
+        pytest.param(
+            """
+                def run(x, backend="auto"):
+                    backend = "dsl"
+                    if backend == "dsl":
+                        if reason(x) is not None:
+                            raise ValueError("no")
+                """,
+            id="nobody's choice",
+        ),
+    ],
+)
+def test_what_all_ways_agree_on_is_known(tmp_path: Path, way: str) -> None:
+    sources = written(tmp_path, {**_DEVICE, "pack/wrapper.py": _KERNEL + way})
+    (kind, _, sure, passing, refused), *rest = asked(sources, "pack.wrapper.run").values()
+    assert (kind, sure, rest) == ("raise", True, [])
+    assert passing == [(10, 0), (10, 3), (10, 7)]
+    assert (12, 0) in refused

@@ -144,3 +144,11 @@ def test_variables(old: Sources) -> None:
     assert known is not None
     assert {"FLASHINFER_CUDA_ARCH_LIST", "FLASHINFER_DISABLE_JIT", "FLASHINFER_CUBIN_DIR"} <= known
     assert "FLASHINFER_NOBODY_READS_THIS" not in known
+
+
+def test_a_refusal_of_a_backend_that_nobody_asked_for_refuses_no_card() -> None:
+    """The default of `backend` leads elsewhere: what "cute-dsl" alone is refused for is on some ways only."""
+    wheel = sources("flashinfer-python==0.7.2")
+    found = gates(wheel, "flashinfer.mla.trtllm_batch_decode_with_kv_cache_mla", (12, 0))
+    assert not [gate for gate in found if gate.answer is Answer.FAIL]
+    assert any("supported_major_versions=[12]" in gate.text for gate in found)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sublight.audit.source.arithmetic import UNKNOWN, Asked
-from sublight.audit.source.cardwalk import Capability, Question, Reference, Scope, Walk
+from sublight.audit.source.cardvalues import Reference, Scope
+from sublight.audit.source.cardwalk import Capability, Question, Walk
 from sublight.audit.source.tree import Module, Sources
 
 __all__ = ["CAPABILITIES", "Capability", "Question", "answered", "constant", "questions"]

@@ -1,7 +1,8 @@
 """The walk behind `cards`: calls are followed from a function for one compute capability; what asks for it is noted.
 
 Nothing is known but the capability and constants. A test that is known takes its side; any other is walked on both, and
-what is asked from there on is not sure. Everything the walk does not understand is unknown.
+what is asked there is not sure. What it leaves behind, a name, an attribute or a returned value, is known where both
+sides agree on it. Everything the walk does not understand is unknown.
 """
 
 import ast
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from sublight.audit.source.arithmetic import UNKNOWN, Asked, value_of
+from sublight.audit.source.cardvalues import Method, Package, Reference, Scope, Thing, identity, merge, same
 from sublight.audit.source.outline import bindings, definition
 from sublight.audit.source.symbols import resolve
 from sublight.audit.source.tree import Module, Sources
@@ -42,39 +44,6 @@ class Question(msgspec.Struct, frozen=True):
     chain: str = ""
 
 
-class Reference(msgspec.Struct, frozen=True):
-    """A function or class, with the names around it."""
-
-    module: Module
-    node: ast.AST
-    outer: Any = None
-
-
-class Thing(msgspec.Struct):
-    """An object: its class, and what is known of its attributes."""
-
-    of: Reference
-    attributes: dict[str, Any]
-
-
-class Package(msgspec.Struct, frozen=True):
-    """An imported name that was not looked up yet."""
-
-    dotted: str
-
-
-class Scope:
-    def __init__(self, module: Module, names: dict[str, Any], outer: "Scope | None" = None) -> None:
-        self.module = module
-        self.names = names
-        self.outer = outer
-
-    def find(self, name: str) -> Any:
-        if name in self.names:
-            return self.names[name]
-        return self.outer.find(name) if self.outer else None
-
-
 class Walk:
     """One capability's way through the calls. `asked` maps each question to whether this capability passes.
 
@@ -82,18 +51,20 @@ class Walk:
         inert: calls during which nobody looked at the card, and what they returned: shared by the walks of all cards.
     """
 
-    def __init__(self, sources: Sources, capability: Capability, inert: dict[Any, Any] | None = None) -> None:
+    def __init__(self, sources: Sources, capability: Capability, inert: "dict[Any, _Done] | None" = None) -> None:
         self.inert = {} if inert is None else inert
         self.looks = 0  # at something that follows from the card
         self.calls = 0
         self.sources = sources
         self.capability = capability
         self.asked: dict[Question, bool] = {}
-        self.entered: dict[Any, Any] = {}
+        self.entered: dict[Any, _Done] = {}
         self.constants: dict[ast.expr, Any] = {}
         self.chains: dict[int, str] = {}  # an `elif` -> where its chain begins
         self.open = 0  # tests on the way that are not told
         self.depth = 0
+        self.perhaps: list[Any] = []  # what the function that is walked may have returned before, on some way
+        self.written: list[tuple[Thing, str, Any]] = []  # attributes that were set, and what each was before
 
     def ask(self, module: Module, node: ast.AST, text: str, kind: str, passes: bool) -> None:
         question = Question(module.at(node), text, kind, self.open == 0, self.chains.get(id(node), module.at(node)))
@@ -109,24 +80,28 @@ class Walk:
         names = _parameters(node, [*([this] if this is not None else []), *arguments], keywords)
         if self.depth == 0:  # whoever calls from outside may give other values than the defaults
             names = {name: UNKNOWN if isinstance(value, Asked) else value for name, value in names.items()}
-        key = (id(node), self.open == 0, tuple((name, _key(value)) for name, value in names.items()))
-        if key in self.inert:
-            return self.inert[key]
-        if key in self.entered:
-            return self.entered[key]
-        self.entered[key] = UNKNOWN
-        looks = self.looks
+        key = (id(node), self.open == 0, tuple((name, identity(value)) for name, value in names.items()))
+        known = self.inert.get(key) or self.entered.get(key)
+        if known is not None:
+            for name, value in known.left.items():
+                self.set(this, name, value)
+            return known.value
+        self.entered[key] = _Done(UNKNOWN, {})
+        looks, mark = self.looks, len(self.written)
         self.depth += 1
-        opened = self.open
+        opened, perhaps = self.open, self.perhaps
+        self.perhaps = []
         try:
             returned = self.block(node.body, Scope(function.module, names, function.outer))
+            value = returned.value if isinstance(returned, _Returned) else Asked(None, False)
+            left = {name: thing.attributes[name] for thing, name, _ in self.written[mark:] if thing is this}
+            self.entered[key] = _Done(same((value, *self.perhaps)), left)
         finally:
             self.depth -= 1
-            self.open = opened
-        self.entered[key] = returned.value if isinstance(returned, _Returned) else Asked(None, False)
+            self.open, self.perhaps = opened, perhaps
         if self.looks == looks:
             self.inert[key] = self.entered[key]
-        return self.entered[key]
+        return self.entered[key].value
 
     def block(self, body: list[ast.stmt], scope: Scope) -> "_Returned | None":
         opened = self.open
@@ -171,12 +146,23 @@ class Walk:
                 self.value(child, scope)
         if isinstance(node, ast.For):
             self.value(node.iter, scope)
-            _bind(node.target, UNKNOWN, scope)
+            self.bind(node.target, UNKNOWN, scope)
         loops = isinstance(node, ast.For | ast.While)
+        before = dict(scope.names) if loops else {}
         self.open += loops
         ended = self.block(node.body, scope)
         self.open -= loops
-        return None if loops or isinstance(node, ast.Try) else ended
+        merge(scope.names, before)
+        if not loops and not isinstance(node, ast.Try):
+            return ended
+        self.left(ended)
+        return None
+
+    def left(self, ended: "_Returned | None") -> None:
+        """A way that may have been taken: when it returns, what follows is reached only if it was not."""
+        if ended is not None and not ended.raised:
+            self.perhaps.append(ended.value)
+            self.open += 1
 
     def branch(self, node: ast.If, scope: Scope) -> "_Returned | None":
         if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
@@ -187,22 +173,35 @@ class Walk:
             if value.card:
                 self.decided(node, scope, bool(value.value), taken, other)
             return self.block(taken, scope)
-        before = dict(scope.names)
+        before, mark = dict(scope.names), len(self.written)
         self.open += 1
         first = self.block(node.body, scope)
         after, scope.names = scope.names, before
+        left = self.taken_back(mark)
         second = self.block(node.orelse, scope)
         self.open -= 1
-        now = scope.names
-        for name, value in after.items():
-            other = now.get(name, UNKNOWN)
-            if value is not other and _key(value) != _key(other):
-                now[name] = UNKNOWN
+        merge(scope.names, after)
+        before_it = {(id(thing), name): (thing, name, old) for thing, name, old in reversed(self.written[mark:])}
+        for thing, name, value in (before_it | left).values():
+            self.set(thing, name, same((value, thing.attributes[name])))
         if first is not None and second is not None:
             return _Returned(UNKNOWN, first.raised and second.raised)
-        if (first is not None and not first.raised) or (second is not None and not second.raised):
-            self.open += 1  # what follows is reached only if that way was not taken
+        for ended in (first, second):
+            self.left(ended)
         return None
+
+    def set(self, thing: Thing, name: str, value: Any) -> None:
+        self.written.append((thing, name, thing.attributes.get(name, UNKNOWN)))
+        thing.attributes[name] = value
+
+    def taken_back(self, mark: int) -> dict[tuple[int, str], tuple[Thing, str, Any]]:
+        """Undoes what was set since then; gives what it came to. What was not there before is not known from then."""
+        undone = self.written[mark:]
+        del self.written[mark:]
+        values = {(id(thing), name): (thing, name, thing.attributes[name]) for thing, name, _ in undone}
+        for thing, name, old in reversed(undone):
+            thing.attributes[name] = old
+        return values
 
     def decided(self, node: ast.If, scope: Scope, holds: bool, taken: list[ast.stmt], other: list[ast.stmt]) -> None:
         """A test of the capability: a gate when one of its sides refuses."""
@@ -226,7 +225,20 @@ class Walk:
     def assigned(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: Scope) -> None:
         value = self.value(node.value, scope) if node.value else UNKNOWN
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            _bind(target, UNKNOWN if isinstance(node, ast.AugAssign) else value, scope)
+            self.bind(target, UNKNOWN if isinstance(node, ast.AugAssign) else value, scope)
+
+    def bind(self, target: ast.expr, value: Any, scope: Scope) -> None:
+        if isinstance(target, ast.Name):
+            scope.names[target.id] = value
+        elif isinstance(target, ast.Tuple | ast.List):
+            parts = value.value if isinstance(value, Asked) and isinstance(value.value, list | tuple) else ()
+            for position, item in enumerate(target.elts):
+                fits = len(parts) == len(target.elts)
+                self.bind(item, Asked(parts[position], value.card) if fits else UNKNOWN, scope)
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            owner = scope.find(target.value.id)
+            if isinstance(owner, Thing):
+                self.set(owner, target.attr, value)
 
     def value(self, node: ast.expr, scope: Scope) -> Any:
         found = value_of(node, lambda name: self.named(name, scope), lambda item: self.other(item, scope))
@@ -278,7 +290,7 @@ class Walk:
         node = thing.of.node
         for item in node.body if isinstance(node, ast.ClassDef) else ():
             if isinstance(item, Function) and item.name == name:
-                return _Method(thing, Reference(thing.of.module, item, thing.of.outer))
+                return Method(thing, Reference(thing.of.module, item, thing.of.outer))
         return UNKNOWN
 
     def called(self, node: ast.Call, scope: Scope) -> Any:
@@ -299,11 +311,11 @@ class Walk:
     def apply(self, callee: Any, arguments: list[Any], keywords: Mapping[str, Any]) -> Any:
         if isinstance(callee, Package):
             callee = self.looked_up(callee.dotted)
-        if isinstance(callee, _Method):
+        if isinstance(callee, Method):
             return self.enter(callee.function, arguments, keywords, callee.thing)
         if isinstance(callee, Thing):
             run = self.method(callee, "__call__")
-            return self.enter(run.function, arguments, keywords, callee) if isinstance(run, _Method) else UNKNOWN
+            return self.enter(run.function, arguments, keywords, callee) if isinstance(run, Method) else UNKNOWN
         if isinstance(callee, Reference) and isinstance(callee.node, ast.ClassDef):
             return self.made(callee, arguments, keywords)
         if isinstance(callee, Reference):
@@ -325,7 +337,7 @@ class Walk:
     def made(self, cls: Reference, arguments: list[Any], keywords: Mapping[str, Any]) -> Thing:
         thing = Thing(cls, {})
         start = self.method(thing, "__init__")
-        if isinstance(start, _Method):
+        if isinstance(start, Method):
             self.enter(start.function, arguments, keywords, thing)
         return thing
 
@@ -333,13 +345,15 @@ class Walk:
         """An object that goes to code outside (a compiler, a tuner) is run there."""
         for name in _RUN:
             run = self.method(thing, name)
-            if isinstance(run, _Method):
+            if isinstance(run, Method):
                 self.enter(run.function, [], {}, thing)
 
 
-class _Method(msgspec.Struct, frozen=True):
-    thing: Thing
-    function: Reference
+class _Done(msgspec.Struct, frozen=True):
+    """What a call came to: its value, and the attributes that it left on its object."""
+
+    value: Any
+    left: dict[str, Any]
 
 
 class _Returned(msgspec.Struct, frozen=True):
@@ -358,34 +372,6 @@ def _parameters(node: Function, arguments: list[Any], keywords: Mapping[str, Any
     names.update({item.arg: value for item, value in zip(positional, arguments, strict=False)})
     names.update({name: value for name, value in keywords.items() if name in names})
     return names
-
-
-def _bind(target: ast.expr, value: Any, scope: Scope) -> None:
-    if isinstance(target, ast.Name):
-        scope.names[target.id] = value
-    elif isinstance(target, ast.Tuple | ast.List):
-        parts = value.value if isinstance(value, Asked) and isinstance(value.value, list | tuple) else ()
-        for position, item in enumerate(target.elts):
-            fits = len(parts) == len(target.elts)
-            _bind(item, Asked(parts[position], value.card) if fits else UNKNOWN, scope)
-    elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-        owner = scope.find(target.value.id)
-        if isinstance(owner, Thing):
-            owner.attributes[target.attr] = value
-
-
-def _key(value: Any, around: tuple[Any, ...] = ()) -> Any:
-    """What makes two known values the same. `around`: objects that hold it; one may hold itself again."""
-    if isinstance(value, Asked):
-        return (repr(value.value), value.card)
-    if isinstance(value, Thing):
-        if any(each is value for each in around):
-            return ("again", id(value.of.node))
-        held = (*around, value)
-        return (id(value.of.node), tuple((name, _key(item, held)) for name, item in value.attributes.items()))
-    if isinstance(value, Reference):
-        return id(value.node)
-    return value.dotted if isinstance(value, Package) else None
 
 
 def _refuses(body: list[ast.stmt]) -> bool:
