@@ -12,6 +12,7 @@ from sublight.errors import BenchError, UsageError
 from sublight.facts.model import Model
 from sublight.facts.workload import Workload, check_fit
 from sublight.limits.collectives import step_collectives
+from sublight.units import counted
 
 _MODULE = "sublight.bench.comm.worker"
 _LOGIT_BYTES = 4
@@ -50,7 +51,7 @@ def bench_comm(
         raise UsageError(f"collectives of {model.name} as {workload.layout}", "one GPU sends nothing", "--tp 8")
     ranks = workload.layout.tp
     if processes > ranks:
-        found = f"{processes} processes, and {workload.layout} has {ranks} ranks"
+        found = f"{counted(processes, 'process', 'processes')}, and {workload.layout} has {counted(ranks, 'rank')}"
         raise UsageError("the processes of collectives", found, f"--processes from 2 to {ranks}")
     rounds = _ROUNDS if device == "cuda" else _REHEARSED_ROUNDS
     job = CommJob(sends=tuple(sends), device=device, seed=seed, rounds=rounds)

@@ -21,6 +21,7 @@ from sublight.bench.protocol import StoppingRule, interleave
 from sublight.bench.record.comm import Way
 from sublight.bench.record.measurement import Agreed, Environment, Measurement, clock_for
 from sublight.errors import BenchError
+from sublight.units import counted
 
 
 def main(job_file: str, lines_file: str) -> None:
@@ -35,7 +36,7 @@ def _work(job: CommJob, say: Callable[[Said], None]) -> None:
     if job.device == "cuda":
         require_cuda("timing collectives")
         if torch.cuda.device_count() < count:
-            found = f"this machine has {torch.cuda.device_count()} GPUs"
+            found = f"this machine has {counted(torch.cuda.device_count(), 'GPU')}"
             raise BenchError(f"{count} processes with a GPU each", found, "--processes with as many as there are GPUs")
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)

@@ -15,6 +15,7 @@ from sublight.facts.model import Model
 from sublight.facts.workload import Layout, Routing
 from sublight.kernels.catalogue import all_kernels
 from sublight.kernels.problem import MoeProblem
+from sublight.units import counted
 
 _MODULE = "sublight.bench.kernels.worker"
 _MOST_TOKENS = 65536
@@ -122,7 +123,7 @@ class _Listener:
         match said:
             case Began():
                 self.now = said
-                tokens = f" at {said.tokens} tokens" if said.tokens else ""
+                tokens = f" at {counted(said.tokens, 'token')}" if said.tokens else ""
                 self.progress(f"{said.candidate or 'all'}{tokens}: {said.what}")
             case Machine():
                 self.machine = self.machine or said
@@ -146,7 +147,7 @@ class _Listener:
             BenchError: it ended while no candidate was at work.
         """
         name, tokens = self.now.candidate, self.now.tokens
-        doing = f"{self.now.what} at {tokens} token{'s' * (tokens != 1)}" if tokens else self.now.what
+        doing = f"{self.now.what} at {counted(tokens, 'token')}" if tokens else self.now.what
         if not name:
             raise BenchError(
                 f"measuring kernels ({doing})", ended.reason, "fewer candidates (--peers), or a longer --time-limit"
