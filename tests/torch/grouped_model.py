@@ -32,8 +32,23 @@ def sort_pairs(plan: GroupedPlan, ids: Tensor) -> tuple[list[int], list[Group]]:
     return listed, groups
 
 
+def largest_first(plan: GroupedPlan, groups: list[Group]) -> list[Group]:
+    """Each warp has 32 groups: it counts their sizes, then adds up those of larger groups and of earlier warps."""
+    size = [plan.tiles - -(-count // 8) for _, _, count in groups]
+    chunks = [size[i : i + 32] for i in range(0, len(size), 32)]
+    sizes = [[chunk.count(k) for chunk in chunks] for k in range(plan.tiles)]
+    placed: list[Group] = [(-1, -1, -1)] * len(groups)
+    for c, chunk in enumerate(chunks):
+        upto = [sum(map(sum, sizes[: k + 1])) for k in range(plan.tiles)]
+        places = [upto[k] - sum(sizes[k]) + sum(sizes[k][:c]) for k in range(plan.tiles)]
+        for lane, mine in enumerate(chunk):
+            placed[places[mine] + chunk[:lane].count(mine)] = groups[c * 32 + lane]
+    return placed
+
+
 def layer(plan: GroupedPlan, weights: DecodeWeights, x: Tensor, ids: Tensor, pair_weights: Tensor) -> Tensor:
     listed, groups = sort_pairs(plan, ids)
+    groups = largest_first(plan, groups)
     read = ordered(x.float()) if plan.wgmma else x.float()
     h = torch.full((ids.numel(), plan.inter), torch.nan)
     for rows in range(-(-plan.inter // 16 // plan.up.units)):
@@ -47,7 +62,10 @@ def layer(plan: GroupedPlan, weights: DecodeWeights, x: Tensor, ids: Tensor, pai
                     gate, up = sums[0] * weights.scale13[expert, 0], sums[1] * weights.scale13[expert, 1]
                     factor = weights.scale2[expert] * pair_weights.flatten()[pairs]
                     values = gate / (1 + (-gate).exp()) * up * factor
-                    h[torch.tensor(pairs)[:, None], h_columns(plan, tile)] = values.T
+                    if plan.wgmma:
+                        write_tokens(plan, h, values, pairs, tile)
+                    else:
+                        h[torch.tensor(pairs)[:, None], tile * 16 + torch.arange(16)] = values.T
     out = torch.zeros(x.shape[0], plan.hidden)
     for rows in range(-(-plan.hidden // 32 // plan.down.units)):
         for expert, first, count in groups:
@@ -69,18 +87,21 @@ def unit_sums(
     blocks = (plan.hidden if up else plan.inter) // 64
     count = source.shape[0]
     sums = torch.zeros(2, 16, -(-count // 8) * 8)
-    for stage in range(-(-blocks // phase.step)):
-        here = min(phase.step, blocks - stage * phase.step)
+    step = phase.step(plan.wgmma)
+    for stage in range(-(-blocks // step)):
+        here = min(step, blocks - stage * step)
         slot = copy_weights(plan, phase, up, expert.flatten(), rows, stage, here)
         x_rows = copy_rows(plan, phase, source, stage, here)
-        for part in range(phase.split):
+        for warp in range(phase.team):
+            halves = plan.wgmma and phase.team == 2  # a warp has one tile of the unit
+            block0 = 0 if plan.wgmma else warp * phase.blocks
             for b in range(phase.blocks):
-                if part * phase.blocks + b < here:
-                    a = read_weights(plan, phase, up, slot, unit, part, b)
+                if block0 + b < here:
+                    a = read_weights(plan, phase, up, slot, unit, warp if halves else None, block0, b)
                     for n in range(sums.shape[2] // 8):
-                        columns = read_rows(plan, phase, x_rows, part, b, n)
-                        for i in range(2):
-                            sums[i, :, n * 8 : n * 8 + 8] += products(a[i], columns)
+                        columns = read_rows(plan, phase, x_rows, block0 + b, n)
+                        for i, left in enumerate(a):
+                            sums[warp if halves else i, :, n * 8 : n * 8 + 8] += products(left, columns)
     return sums[:, :, :count]
 
 
@@ -88,7 +109,8 @@ def copy_weights(
     plan: GroupedPlan, phase: Phase, up: bool, expert: Tensor, rows: int, stage: int, blocks: int
 ) -> Tensor:
     """A slot's weights: bytes, or -1 where nothing was copied."""
-    slot = torch.full((phase.units * 2 * phase.step * BLOCK_BYTES,), -1, dtype=torch.int64)
+    step = phase.step(plan.wgmma)
+    slot = torch.full((phase.units * 2 * step * BLOCK_BYTES,), -1, dtype=torch.int64)
     units = min(phase.units, (plan.inter // 16 if up else plan.hidden // 32) - rows * phase.units)
 
     def copy(to: int, start: int, size: int) -> None:
@@ -97,13 +119,13 @@ def copy_weights(
 
     if up:
         k_blocks = plan.hidden // 64
-        start = (rows * phase.units * k_blocks + stage * phase.step) * 2 * BLOCK_BYTES
+        start = (rows * phase.units * k_blocks + stage * step) * 2 * BLOCK_BYTES
         for u in range(units):
             size = 2 * BLOCK_BYTES
-            copy(u * phase.step * size, start + u * k_blocks * size, blocks * size)
+            copy(u * step * size, start + u * k_blocks * size, blocks * size)
     else:
         run, tiles = run_blocks(plan.inter), plan.hidden // 16
-        start = (stage * (phase.step // run) * tiles + rows * phase.units * 2) * run * BLOCK_BYTES
+        start = (stage * (step // run) * tiles + rows * phase.units * 2) * run * BLOCK_BYTES
         for r in range(-(-blocks // run)):
             size = run * BLOCK_BYTES
             copy(r * phase.units * 2 * size, start + r * tiles * size, units * 2 * size)
@@ -111,29 +133,24 @@ def copy_weights(
 
 
 def copy_rows(plan: GroupedPlan, phase: Phase, source: Tensor, stage: int, blocks: int) -> Tensor:
-    """A slot's rows, as values two bytes apart: NaN where nothing was copied."""
-    part = source[:, stage * phase.step * 64 :][:, : blocks * 64]
-    if plan.wgmma:
-        return chunk_rows(plan, phase, part)
-    stride = (phase.step * 128 + 16) // 2
-    slot = torch.full((8 * plan.tiles * stride,), torch.nan)
-    for n, row in enumerate(part):
-        slot[n * stride : n * stride + len(row)] = row
-    return slot
+    """A slot's rows, as values two bytes apart: NaN where nothing was copied.
 
-
-def chunk_rows(plan: GroupedPlan, phase: Phase, part: Tensor) -> Tensor:
-    """16 bytes of each of eight rows together, then the next eight; then the next 16 bytes of all rows."""
-    count, width = part.shape
-    across = 8 * plan.tiles * 8  # values of all rows' 16 bytes
-    slot = torch.full((phase.step * 8 * across,), torch.nan)
-    for quad in range(-(-count // 8) * phase.step * 2):
-        for lane in range(32):
-            row = quad // (phase.step * 2) * 8 + lane % 8
-            chunk = quad % (phase.step * 2) * 4 + lane // 8
-            if row < count and chunk * 8 < width:
-                to = chunk * across + row * 8
-                slot[to : to + 8] = part[row, chunk * 8 : chunk * 8 + 8]
+    A warp has every so many tiles of eight rows, and each of its instructions 64 bytes of every row. For warpgroup
+    products 16 bytes of each of eight rows lie together, then the next eight; then the next 16 bytes of all rows.
+    """
+    step, warps, (count, width) = phase.step(plan.wgmma), 2 if plan.wgmma else 3, source.shape
+    row_bytes, chunk_bytes = (16, 8 * plan.tiles * 16) if plan.wgmma else (step * 128 + 16, 16)
+    slot = torch.full((8 * plan.tiles * (step * 128 + (0 if plan.wgmma else 16)) // 2,), torch.nan)
+    for part in range(warps):
+        for k in range(-(-plan.tiles // warps)):
+            for lane in range(32):
+                row, chunk = part * 8 + lane % 8 + k * warps * 8, lane // 8
+                for j in range(blocks * 2 if row < count else 0):
+                    to = ((part * 8 + lane % 8) * row_bytes + chunk * chunk_bytes) // 2
+                    to += (k * warps * 8 * row_bytes + j * 4 * chunk_bytes) // 2
+                    start = stage * step * 64 + chunk * 8 + j * 32
+                    assert start + 8 <= width
+                    slot[to : to + 8] = source[row, start : start + 8]
     return slot
 
 
@@ -145,28 +162,46 @@ def ordered(x: Tensor) -> Tensor:
     return torch.cat([words[start + 8 * t] for t in range(4)], 1).reshape(x.shape)
 
 
-def h_columns(plan: GroupedPlan, tile: int) -> Tensor:
-    """Where the 16 values of a tile go in a row of h; lanes with an even number write two of them."""
-    lane = torch.arange(0, 16, 2)
-    first = (tile & ~3) * 16 + lane * 4 + (tile & 3) * 2 if plan.wgmma else tile * 16 + lane
-    return torch.stack([first, first + 1], 1).flatten()
+def column_of(tile: int, row: Tensor) -> Tensor:
+    """Where a column pair of h goes so that `grouped_down` reads the order in which operand B has them."""
+    return (tile & ~3) * 16 + row * 4 + (tile & 3) * 2
+
+
+def write_tokens(plan: GroupedPlan, h: Tensor, values: Tensor, pairs: list[int], tile: int) -> None:
+    """[16 rows, pairs] as lanes have them: neighbours in g exchange, and each writes two column pairs of one token."""
+    odd = (G & 1).bool()
+    for n in range(-(-len(pairs) // 8)):
+        eight = torch.full((16, 8), torch.nan)
+        eight[:, : min(8, len(pairs) - n * 8)] = values[:, n * 8 : n * 8 + 8]
+        v = [eight[G + 8 * (c >> 1), 2 * T + (c & 1)] for c in range(4)]
+        a, b = torch.where(odd, v[0], v[1])[LANE ^ 4], torch.where(odd, v[2], v[3])[LANE ^ 4]
+        above = torch.stack([torch.where(odd, a, v[0]), torch.where(odd, v[1], a)], 1)
+        below = torch.stack([torch.where(odd, b, v[2]), torch.where(odd, v[3], b)], 1)
+        at = n * 8 + 2 * T + odd
+        for lane in range(32):
+            if at[lane] < len(pairs):
+                row = pairs[int(at[lane])]
+                for two, column in ((above, column_of(tile, G & 6)), (below, column_of(tile, (G & 6) + 8))):
+                    h[row, column[lane] : column[lane] + 2] = two[lane]
 
 
 def read_weights(
-    plan: GroupedPlan, phase: Phase, up: bool, slot: Tensor, unit: int, part: int, b: int
+    plan: GroupedPlan, phase: Phase, up: bool, slot: Tensor, unit: int, tile: int | None, block0: int, b: int
 ) -> list[list[Tensor]]:
-    """[tile][mma] -> operand A as [4 registers, lane, 2 values], decoded and scaled by its block."""
+    """[tile][mma] -> operand A as [4 registers, lane, 2 values], decoded and scaled by its block; of one or both."""
     run = 1 if up else run_blocks(plan.inter)
-    block0 = part * phase.blocks
+    tile0 = tile or 0
     if up:
-        base = (unit * phase.step + block0 + b) * 2 * BLOCK_BYTES
-        starts = [base, base + 512]
-        scale_at = [[base + 1024 + LANE * 4 + 2 * i + j for j in range(2)] for i in range(2)]
+        at = (unit * phase.step(plan.wgmma) + block0 + b) * 2 * BLOCK_BYTES + tile0 * 512
+        starts = [at, at + 512]
+        scale_at = [[at - tile0 * 510 + 1024 + LANE * 4 + 2 * i + j for j in range(2)] for i in range(2)]
     else:
-        base = ((block0 // run * phase.units + unit) * 2 * run + block0 % run) * BLOCK_BYTES
-        base += (b // run * phase.units * 2 * run + b % run) * BLOCK_BYTES
-        starts = [base, base + run * BLOCK_BYTES]
+        at = ((block0 // run * phase.units + unit) * 2 + tile0) * run + block0 % run
+        at = (at + b // run * phase.units * 2 * run + b % run) * BLOCK_BYTES
+        starts = [at, at + run * BLOCK_BYTES]
         scale_at = [[start + 512 + LANE * 2 + j for j in range(2)] for start in starts]
+    if tile is not None:
+        starts, scale_at = starts[:1], scale_at[:1]
     tiles = []
     for start, places in zip(starts, scale_at, strict=True):
         scales = [slot[place].to(torch.uint8).view(torch.float8_e4m3fn).float() for place in places]
@@ -186,12 +221,11 @@ def operand(words: Tensor, scales: list[Tensor]) -> Tensor:
     return torch.stack(registers).float()
 
 
-def read_rows(plan: GroupedPlan, phase: Phase, slot: Tensor, part: int, b: int, n: int) -> list[Tensor]:
+def read_rows(plan: GroupedPlan, phase: Phase, slot: Tensor, block: int, n: int) -> list[Tensor]:
     """[mma] -> operand B of eight pairs, [16 columns of the weights as operand A counts them, 8]."""
-    block = part * phase.blocks + b
     if plan.wgmma:
         return [described(plan, slot, (block * 8 + 2 * i) * 8 * plan.tiles * 8, n) for i in range(4)]
-    stride = (phase.step * 128 + 16) // 2
+    stride = (phase.step(False) * 128 + 16) // 2
     at = (n * 8 + G) * stride + block * 64 + T * 16
     values = slot[at[:, None] + torch.arange(16)]  # of the lane's column
     operands = []

@@ -34,9 +34,9 @@ def planned(hidden: int, inter: int, experts: int, top_k: int, tokens: int, **ch
         planned(256, 128, 2, 2, 9, up=Phase(8, 2, 2, 2), down=Phase(8, 2, 1, 2)),
         planned(320, 192, 2, 2, 9, up=Phase(8, 2, 1, 2), down=Phase(16, 1, 1, 2)),
         planned(64, 320, 2, 1, 9, up=Phase(16, 1, 2, 2), down=Phase(16, 1, 2, 2)),
-        planned(192, 192, 2, 2, 9, up=Phase(8, 2, 1, 2), down=Phase(16, 1, 2, 2), wgmma=True, tiles=2),
-        planned(128, 128, 2, 1, 9, up=Phase(4, 4, 1, 2), down=Phase(8, 2, 1, 2), wgmma=True, tiles=5),
-        planned(192, 128, 2, 1, 9, up=Phase(8, 1, 2, 2), down=Phase(8, 1, 2, 2), wgmma=True, tiles=2),
+        planned(192, 192, 2, 2, 9, up=Phase(16, 1, 1, 2), down=Phase(16, 1, 1, 2), wgmma=True, tiles=2),
+        planned(256, 128, 2, 1, 9, up=Phase(16, 1, 2, 2), down=Phase(16, 1, 2, 2), wgmma=True, tiles=5),
+        planned(192, 128, 2, 1, 9, up=Phase(8, 2, 1, 2), down=Phase(8, 2, 2, 2), wgmma=True, tiles=11),
     ],
     ids=lambda plan: f"{plan.hidden}-{plan.inter}-{plan.up.units}-{plan.down.units}-{plan.wgmma}",
 )
@@ -47,6 +47,12 @@ def test_addresses_and_fragments_give_the_layer(plan: GroupedPlan) -> None:
     ids[::2, 0] = -1
     ids[1, -1] = plan.experts
     assert error(plan, ids, weights) <= 2.5e-3
+
+
+def test_groups_of_many_tiles_come_first_and_others_keep_their_order() -> None:
+    plan = replace(planned(64, 64, 200, 1, 1024), tiles=5)
+    groups = [(e, 0, 1 + e * 7 % 40) for e in range(150)]
+    assert grouped_model.largest_first(plan, groups) == sorted(groups, key=lambda g: -((g[2] + 7) // 8))
 
 
 def test_a_crowded_expert_has_several_groups() -> None:

@@ -36,14 +36,18 @@ def test_a_plan_fits_and_covers_the_layer(
     run = 1 if inter_blocks % 2 else 2
     for phase in (plan.up, plan.down):
         assert 2 <= phase.depth <= 12
-        assert phase.units * phase.split == plan.warps
-        assert phase.split in (1, 2, 4)
+        assert phase.units * phase.team == plan.warps
+        assert phase.team in ((1, 2) if plan.wgmma else (1, 2, 4))
         assert phase.stage_bytes(plan.tiles, plan.wgmma) % 16 == 0
-        assert not plan.wgmma or phase.step % 2 == 0
-    assert plan.down.step % run == 0
+    if plan.wgmma:  # whole stages, and sums that registers hold
+        assert hidden_blocks % plan.up.step(True) == inter_blocks % plan.down.step(True) == 0
+        assert plan.tiles <= (7 if plan.up.team == 1 else 11)
+    assert plan.down.step(plan.wgmma) % run == 0
     assert plan.down.blocks % run == 0 or plan.down.blocks == 1
     assert hopper or not plan.wgmma
-    assert 2 * plan.warps * experts <= min(plan.up.depth * plan.up.stage_bytes(plan.tiles, plan.wgmma), plan.down_bytes)
+    assert plan.sort_bytes <= min(plan.up.depth * plan.up.stage_bytes(plan.tiles, plan.wgmma), plan.down_bytes)
+    assert plan.sort_bytes >= 2 * (plan.warps * experts + plan.pairs) + 8 * min(experts, plan.pairs)
+    assert not plan.overlap or plan.wgmma
 
 
 def test_the_size_of_a_launch() -> None:
@@ -86,10 +90,12 @@ def test_the_decode_kernel_has_the_calls_that_it_takes(top_k: int, most: int) ->
     [
         ((6144, 256, 256, 8), 64, False, 1, 4),
         ((6144, 256, 256, 8), 128, False, 2, 8),
-        ((6144, 256, 256, 8), 1024, False, 6, 8),
+        ((6144, 256, 256, 8), 1024, True, 6, 16),
         ((2048, 768, 128, 8), 128, False, 2, 8),
         ((2048, 768, 128, 8), 256, True, 4, 16),
-        ((7168, 2048, 256, 8), 1024, True, 5, 16),
+        ((2048, 768, 128, 8), 1024, True, 11, 8),
+        ((7168, 2048, 256, 8), 1024, True, 6, 16),
+        ((2048, 320, 64, 8), 1024, False, 6, 4),
     ],
 )
 def test_the_plans_that_were_measured_best(

@@ -12,7 +12,7 @@ from sublight.errors import KernelError
 from sublight.kernels.contract import require_tensor
 from sublight.kernels.cuda.build import compile_kernel, target_of
 from sublight.kernels.cuda.driver import SHARED_LIMIT, Kernel, device_attribute
-from sublight.kernels.cuda.grouped_plan import GroupedPlan, bucket, plan_grouped
+from sublight.kernels.cuda.grouped_plan import BUCKETS, GroupedPlan, bucket, plan_grouped
 from sublight.kernels.cuda.layout import DecodeWeights, w2_shape
 from sublight.kernels.device import usable_device
 from sublight.kernels.dispatch import require_gpu
@@ -78,7 +78,8 @@ class GroupedWorkspace:
         self._sums = torch.empty(largest.max_tokens, hidden, dtype=torch.float32, device=self.device)
         # x with its columns in another order, for plans that want it so
         self._ordered = torch.empty(largest.max_tokens, hidden, dtype=torch.bfloat16, device=self.device)
-        self._counters = torch.zeros(2, dtype=torch.int32, device=self.device)
+        counters = max(self.plan(size).counters for size in BUCKETS if size <= largest.max_tokens)
+        self._counters = torch.zeros(counters, dtype=torch.int32, device=self.device)
 
     def plan(self, tokens: int) -> GroupedPlan:
         return plan_grouped(*self.shape, tokens, self.shared_limit, self._ranks, self.target == "sm_90a")

@@ -15,9 +15,14 @@ BLOCK_BYTES = 576
 MAX_EXPERTS = 1024
 BUCKETS = (32, 64, 128, 256, 512, 1024)
 _MAX_PAIRS = 12_288  # of a launch: their numbers take 24 KB of each CTA
-_PART_BYTES = 8 * 36 * 4  # a warp's partial sums of gate and up: eight tokens by 32 rows, with a gap
+_PART_BYTES = {
+    True: 8 * 32 * 4,
+    False: 8 * 36 * 4,
+}  # what a warp exchanges of gate and up: with warpgroup products, without
 _WGMMA_MEAN = 16.0  # tokens an expert from which warpgroup products are faster, measured; but for
-_WGMMA_WIDTH = 512  # narrower experts they were not
+_WGMMA_WIDTH = 256  # narrower experts they were not
+_MOST_TILES = {True: 11, False: 6}  # of a pass, with warpgroup products and without: what registers hold,
+_MOST_DOUBLE_TILES = 7  # and where a warp has two tiles of rows
 _MAX_DEPTH = 12
 _MAX_BYTES = 2**31  # offsets of rows are 32-bit, and so is an expert's size
 
@@ -28,24 +33,24 @@ class Phase:
 
     Attributes:
         units: pairs of 16-row tiles that a CTA takes at a time.
-        split: warps of a unit, each with a part of its columns.
+        team: warps of a unit, each with a part of its columns; with warpgroup products, each with one of its tiles.
         blocks: k64 blocks of a stage that a warp has.
         depth: stages of the ring.
     """
 
     units: int
-    split: int
+    team: int
     blocks: int
     depth: int = 0
 
-    @property
-    def step(self) -> int:
+    def step(self, wgmma: bool) -> int:
         """k64 blocks of a stage."""
-        return self.split * self.blocks
+        return self.blocks if wgmma else self.team * self.blocks
 
     def stage_bytes(self, tiles: int, wgmma: bool) -> int:
         """Weights, and rows of activations: for `mma.sync` with 16 bytes more each."""
-        return self.units * 2 * self.step * BLOCK_BYTES + 8 * tiles * (self.step * 128 + (0 if wgmma else 16))
+        step = self.step(wgmma)
+        return self.units * 2 * step * BLOCK_BYTES + 8 * tiles * (step * 128 + (0 if wgmma else 16))
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class GroupedPlan:
     @property
     def warps(self) -> int:
         """That multiply."""
-        return self.up.units * self.up.split
+        return self.up.units * self.up.team
 
     @property
     def threads(self) -> int:
@@ -86,7 +91,8 @@ class GroupedPlan:
 
     @property
     def part_bytes(self) -> int:
-        return self.warps * _PART_BYTES
+        """Partial sums of gate and up, where warps share a unit."""
+        return self.warps * _PART_BYTES[self.wgmma] if self.warps > self.up.units else 0
 
     @property
     def up_bytes(self) -> int:
@@ -98,10 +104,30 @@ class GroupedPlan:
         return self.down.depth * self.down.stage_bytes(self.tiles, self.wgmma)
 
     @property
+    def groups(self) -> int:
+        """Of pairs that one pass takes, at most."""
+        return min(self.experts + self.pairs // (8 * self.tiles), self.pairs)
+
+    @property
+    def overlap(self) -> bool:
+        """Down starts on groups that are ready while gate and up run on. Measured: faster for few large items only."""
+        return self.wgmma and self.tiles <= _MOST_DOUBLE_TILES
+
+    @property
+    def counters(self) -> int:
+        """32-bit words in global memory by which the kernels of a layer tell each other how far they are."""
+        return 3 + self.groups
+
+    @property
     def static_bytes(self) -> int:
         """Static shared memory, at most: barriers, groups, pairs by expert."""
-        groups = min(self.experts + self.pairs // (8 * self.tiles), self.pairs)
-        return ceil((28 * _MAX_DEPTH + 8 + 4 * self.warps + 8 * groups + 2 * self.pairs) / 128) * 128
+        return ceil((36 * _MAX_DEPTH + 24 + 4 * self.warps + 8 * self.groups + 2 * self.pairs) / 128) * 128
+
+    @property
+    def sort_bytes(self) -> int:
+        """What sorting takes of the ring, at most."""
+        counts = self.warps * self.experts + self.pairs + self.tiles * ceil(self.groups / 32)
+        return 2 * counts + 8 * self.groups + 2
 
     @property
     def shared_bytes(self) -> int:
@@ -123,9 +149,11 @@ class GroupedPlan:
             "DOWN_DEPTH": self.down.depth,
             "WARPS": self.warps,
             "WGMMA": int(self.wgmma),
+            "OVERLAP": int(self.overlap),
             "UP_BYTES": self.up_bytes,
             "DOWN_BYTES": self.down_bytes,
             "STATIC_BYTES": self.static_bytes,
+            "SORT_BYTES": self.sort_bytes,
         }
 
 
@@ -161,10 +189,10 @@ def plan_grouped(
     _check(hidden, inter, experts, top_k, tokens)
     size = bucket(tokens, top_k)
     mean = size * top_k / (experts * expert_ranks)
-    wgmma = hopper and mean >= _WGMMA_MEAN and inter >= _WGMMA_WIDTH
+    wgmma = hopper and mean >= _WGMMA_MEAN and inter >= _WGMMA_WIDTH and _fills_warpgroups(inter // 16)
     for tiles in range(_tiles(mean, wgmma), 0, -1):
-        for up in _up(inter, tiles, wgmma):
-            for down in _down(inter, wgmma):
+        for up in _up(hidden, inter, tiles, wgmma):
+            for down in _down(inter, tiles, wgmma):
                 plan = GroupedPlan(hidden, inter, experts, top_k, size, tiles, up, down, wgmma)
                 deep = fitted(plan, shared_limit)
                 if deep is not None:
@@ -174,25 +202,45 @@ def plan_grouped(
 
 
 def _tiles(mean: float, wgmma: bool) -> int:
-    """Enough for nearly every expert where tokens go to experts at random."""
-    return min(5 if wgmma else 6, max(1, ceil((mean + 2.5 * sqrt(mean)) / 8)))
+    """Enough for nearly every expert where tokens go to experts at random, in one pass or in equal ones."""
+    spread = sqrt(mean)
+    enough = ceil((mean + 2.5 * spread) / 8)
+    if not wgmma:
+        return min(_MOST_TILES[wgmma], enough)
+    passes = ceil((mean + spread) / 8 / _MOST_TILES[wgmma])
+    return min(_MOST_TILES[wgmma], ceil(enough / passes))
 
 
-def _up(inter: int, tiles: int, wgmma: bool) -> Iterator[Phase]:
+def _up(hidden: int, inter: int, tiles: int, wgmma: bool) -> Iterator[Phase]:
     """Many tokens: more rows for each row of activations that is fetched. Few: small items, which balance."""
-    if wgmma and inter // 16 % 16 == 0:
-        yield Phase(16, 1, 2)
+    if wgmma:
+        yield _warpgroups(hidden, tiles, tiles <= _MOST_DOUBLE_TILES)
+        return
     if tiles > 1 and inter // 16 % 8 == 0:
         yield Phase(8, 2, 2)
         yield Phase(8, 2, 1)
     yield Phase(4, 4, 1)
 
 
-def _down(inter: int, wgmma: bool) -> Iterator[Phase]:
+def _down(inter: int, tiles: int, wgmma: bool) -> Iterator[Phase]:
+    if wgmma:
+        yield _warpgroups(inter, tiles, True)
+        return
     yield Phase(16, 1, 2)
-    if inter // 64 % 2 and not wgmma:
+    if inter // 64 % 2:
         yield Phase(16, 1, 1)
     yield Phase(8, 2, 1)
+
+
+def _fills_warpgroups(units: int) -> bool:
+    """Whether few of the sixteen units that a CTA takes at a time are none."""
+    return ceil(units / 16) * 16 <= 1.25 * units
+
+
+def _warpgroups(width: int, tiles: int, large: bool) -> Phase:
+    """Both tiles of a unit in one warp as long as its registers hold the sums; stages that divide the width."""
+    blocks = 2 if large and width // 64 % 2 == 0 else 1
+    return Phase(16, 1, blocks) if tiles <= _MOST_DOUBLE_TILES else Phase(8, 2, blocks)
 
 
 def fitted(plan: GroupedPlan, shared_limit: int) -> GroupedPlan | None:
@@ -203,8 +251,7 @@ def fitted(plan: GroupedPlan, shared_limit: int) -> GroupedPlan | None:
     if min(up, down) < 2:
         return None
     chosen = replace(plan, up=replace(plan.up, depth=up), down=replace(plan.down, depth=down))
-    sorting = 2 * plan.warps * plan.experts
-    return chosen if sorting <= min(chosen.up_bytes - plan.part_bytes, chosen.down_bytes) else None
+    return chosen if chosen.sort_bytes <= min(chosen.up_bytes - plan.part_bytes, chosen.down_bytes) else None
 
 
 def _check(hidden: int, inter: int, experts: int, top_k: int, tokens: int) -> None:
