@@ -55,8 +55,8 @@ def plans(shape: str, tokens: int, limit: int) -> list[GroupedPlan]:
     one, sixteen = Phase(4, 4, 1), Phase(16, 1, 2)
     shapes = [(False, t, up, sixteen) for t in sorted({min(tiles, 6), 1}) for up in (one, Phase(8, 2, 2))]
     if mean > 4:
-        shapes = [(False, min(tiles, 6), Phase(8, 2, 2), sixteen), (True, min(tiles, 5), sixteen, sixteen)]
-        shapes += [(True, min(tiles, t), Phase(8, 1, 2), Phase(8, 1, 2)) for t in (6, 10)]
+        shapes = [(False, min(tiles, 6), Phase(8, 2, 2), sixteen), (True, min(tiles, 7), sixteen, sixteen)]
+        shapes += [(True, min(tiles, t), Phase(8, 2, 1), Phase(8, 2, 2)) for t in (7, 11)]
     found = [replace(chosen, wgmma=w, tiles=t, up=up, down=down) for w, t, up, down in shapes]
     deep = [fitted(plan, limit) for plan in found]
     return list(dict.fromkeys([chosen, *(plan for plan in deep if plan is not None)]))

@@ -110,8 +110,8 @@ class GroupedPlan:
 
     @property
     def overlap(self) -> bool:
-        """Down starts on groups that are ready while gate and up run on. Measured: faster for few large items only."""
-        return self.wgmma and self.tiles <= _MOST_DOUBLE_TILES
+        """Down starts on groups that are ready while gate and up run on. Measured: slower where items are small."""
+        return self.wgmma and self.up.team == 1
 
     @property
     def counters(self) -> int:
