@@ -42,6 +42,15 @@ def test_what_must_be_shown_is_squeezed_and_then_given_up() -> None:
     assert fit([words(40), number(8)], 19, 2) is None
 
 
+def test_words_of_names_are_broken_last() -> None:
+    """Before them the other columns go below what their view asked for, down to what any column may have."""
+    needs = [Need(60, 27, wraps=True, priority=0, names=True), Need(50, 4, wraps=True, priority=0, asked=14)]
+    assert fit(needs, 43, 2) == Fit((0, 1), (27, 14))
+    assert fit(needs, 42, 2) == Fit((0, 1), (27, 13))
+    assert fit(needs, 30, 2) == Fit((0, 1), (18, 10))
+    assert fit(needs, 21, 2) is None
+
+
 def test_one_column_stays_whatever_its_priority() -> None:
     assert fit([number(5, 3)], 5, 2) == Fit((0,), (5,))
 

@@ -25,12 +25,14 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     """`priority` 0 is always shown; where the medium is too narrow, columns with the highest priority go first.
 
     `least` is the width, in characters, below which a column of text is worth less than the room it takes.
+    `narrow` is a shorter title, for where words of the table would have to be broken otherwise.
     """
 
     title: str
     align: Align = "left"
     priority: int = 0
     least: int = 0
+    narrow: str = ""
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):

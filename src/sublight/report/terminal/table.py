@@ -6,6 +6,8 @@ milliseconds for forty lines, a seventh of what a command may take, and without 
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from sublight.report.blocks import Cell, Line, Table
 from sublight.report.terminal.fit import Fit, Need, fit
 from sublight.report.terminal.screen import STYLES, Screen, beside, hang, plain, widest
@@ -21,6 +23,11 @@ def table(block: Table, screen: Screen) -> Iterator[Text]:
     if not block.columns:
         return
     chosen = fit(_needs(block), screen.width, GAP)
+    if any(column.narrow for column in block.columns) and _is_broken(block, chosen):
+        block = msgspec.structs.replace(
+            block, columns=tuple(msgspec.structs.replace(c, title=c.narrow or c.title) for c in block.columns)
+        )
+        chosen = fit(_needs(block), screen.width, GAP)
     if chosen is None:
         yield from _cards(block, screen)
     else:
@@ -30,6 +37,14 @@ def table(block: Table, screen: Screen) -> Iterator[Text]:
             yield from plain(f"No room at this width for: {', '.join(missing)}", "muted").wrapped(screen.prose)
     if block.caption:
         yield from plain(block.caption, "muted").wrapped(screen.prose)
+
+
+def _is_broken(block: Table, chosen: Fit | None) -> bool:
+    """Whether some column has no room for its longest word."""
+    if chosen is None:
+        return True
+    needs = _needs(block)
+    return any(width < needs[index].unbroken for index, width in zip(chosen.shown, chosen.widths, strict=True))
 
 
 def is_title(line: Line) -> bool:

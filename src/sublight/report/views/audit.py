@@ -27,6 +27,7 @@ from sublight.report.views.audit_reasons import (
     SYMBOLS,
     TONES,
     every_rung,
+    lists_without,
     reasons,
     sets,
     tried,
@@ -136,7 +137,7 @@ def _engine(engine: EngineAudit, target: Target | None) -> Iterator[Block]:
             yield Paragraph(f"Only in an enumeration, no option takes them: {', '.join(inside)}.", "muted")
         yield from (_auto(auto) for auto in engine.autos if auto.area == area)
         yield from tried(ladders)
-        yield from reasons(ladders)
+        yield from reasons(ladders, lists_without(engine, area, target))
         yield from sets(engine, ladders, target)
     yield from unread(engine.not_read)
 
@@ -156,8 +157,10 @@ def _table(engine: str, ladders: list[Ladder]) -> Table:
         cells += [Cell(SYMBOLS[s.answer], TONES[s.answer], f"{s.rung}: {s.why}") for s in ladder.steps]
         cells.append(verdict_cell(ladder))
         lines.append(Line(tuple(cells)))
-    columns = [Column("backend"), *(Column(_SHORT[rung]) for rung in Rung), Column("verdict", least=16)]
-    caption = "✓ yes, ✗ no, ? not known: " + ", ".join(rung.value for rung in Rung)
+    rungs = [Column(_SHORT[rung], narrow=str(number)) for number, rung in enumerate(Rung, 1)]
+    columns = [Column("backend"), *rungs, Column("verdict", least=16)]
+    listed = ", ".join(f"{number}\N{NO-BREAK SPACE}{rung}" for number, rung in enumerate(Rung, 1))
+    caption = f"✓ yes, ✗ no, ? not known: {listed}"
     return Table(tuple(columns), tuple(lines), caption)
 
 
@@ -194,10 +197,23 @@ def _refusal(ladder: Ladder, verdict: Step) -> str:
 
 def _auto(auto: Auto) -> Paragraph:
     """What is chosen when nothing is asked for."""
+    why = _folded(auto.why)
     if auto.answer is Answer.PASS and auto.destination:
         where = f" ({auto.proofs[-1].where})" if auto.proofs else ""
-        return Paragraph(f"Asked for nothing, it runs {auto.destination}{where}: {auto.why}")
-    return Paragraph(f"Asked for nothing: {auto.why}", "muted" if auto.answer is Answer.NOT_KNOWN else "plain")
+        return Paragraph(f"Asked for nothing, it runs {auto.destination}{where}: {why}")
+    return Paragraph(f"Asked for nothing: {why}", "muted" if auto.answer is Answer.NOT_KNOWN else "plain")
+
+
+def _folded(why: str) -> str:
+    """A list of "NAME: reason" at the end of a sentence, each reason once behind the names that it is told of."""
+    start, before, rest = why.partition("; before it: ")
+    reasons: dict[str, list[str]] = {}
+    for item in rest.split("; "):
+        name, colon, reason = item.partition(": ")
+        if not colon:
+            return why
+        reasons.setdefault(reason, []).append(name)
+    return start + before + "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
 
 
 def _symbols(symbols: Iterable[SymbolAnswer]) -> Iterator[Block]:

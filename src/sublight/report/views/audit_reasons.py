@@ -1,10 +1,12 @@
 """Why a backend is not usable, what is not known of it, and what its gates claim beside the code that is there."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from sublight.audit.ladder import Answer, Ladder, Rung, Step
-from sublight.audit.record import Capability, CodeSet, EngineAudit
+from sublight.audit.record import BackendCode, Capability, CodeSet, EngineAudit
 from sublight.audit.target import Target
 from sublight.report.blocks import Block, Cell, Column, Heading, Line, Listing, Paragraph, Table, Tone
 from sublight.units import counted
@@ -13,7 +15,7 @@ SYMBOLS = {Answer.PASS: "✓", Answer.FAIL: "✗", Answer.NOT_KNOWN: "?"}
 TONES: dict[Answer, Tone] = {Answer.PASS: "good", Answer.FAIL: "bad", Answer.NOT_KNOWN: "muted"}
 ON_A_GPU = (Rung.EXECUTED, Rung.CORRECT, Rung.FAST)
 AREAS = {"moe": "MoE", "fp4-gemm": "FP4 GEMM", "attention": "attention", "all-reduce": "all-reduce"}
-_OWN_NAME = "(its name)"
+_OWN_NAME, _OWN_CLASS = "(its name)", "(its class)"
 
 
 def tried(ladders: list[Ladder]) -> Iterator[Block]:
@@ -31,22 +33,71 @@ def tried(ladders: list[Ladder]) -> Iterator[Block]:
         yield Listing(tuple(Cell(f"{SYMBOLS[answer]} {text}", TONES[answer]) for answer, text in said))
 
 
-def reasons(ladders: list[Ladder]) -> Iterator[Block]:
-    """The verdict of each backend, and what is open about those without one; said once for all it is true of."""
+def reasons(ladders: list[Ladder], without: Mapping[str, tuple[str, ...]] | None = None) -> Iterator[Block]:
+    """The verdict of each backend, and what is open about those without one; said once for all it is true of.
+
+    Args:
+        without: backend -> capabilities that its gates list, where the card that is judged for is not among them.
+    """
     refused = [(ladder, ladder.verdict) for ladder in ladders if ladder.verdict is not None]
     unknown = [(ladder, step) for ladder in ladders for step in _open(ladder)]
-    yield from _told("Why not", "plain", refused)
-    yield from _told("What is not known", "muted", unknown)
+    yield from _told("Why not", "plain", refused, without or {})
+    yield from _told("What is not known", "muted", unknown, {})
 
 
-def _told(title: str, tone: Tone, pairs: list[tuple[Ladder, Step]]) -> Iterator[Block]:
-    told: dict[tuple[Rung, str, str], tuple[Step, list[str]]] = {}
+def lists_without(engine: EngineAudit, area: str, target: Target | None) -> dict[str, tuple[str, ...]]:
+    """Backends whose gates list capabilities, and not that of the card that is judged for."""
+    if target is None:
+        return {}
+    own = "{}.{}".format(*target.compute_capability)
+    claimed = {code.name: code.capability.claimed for code in engine.code if code.area == area}
+    return {name: _in_order(listed) for name, listed in claimed.items() if listed and own not in listed}
+
+
+class _Said(NamedTuple):
+    """A sentence about a backend: with the backend's name left open, and with its class left open as well."""
+
+    name: str
+    step: Step
+    named: str
+    classed: str
+
+
+def _told(
+    title: str, tone: Tone, pairs: list[tuple[Ladder, Step]], without: Mapping[str, tuple[str, ...]]
+) -> Iterator[Block]:
+    told: dict[tuple[Rung, str, str, tuple[str, ...]], list[_Said]] = {}
     for ladder, step in pairs:
-        alike = re.sub(rf"(?<![\w.])'?{re.escape(ladder.name)}'?(?!\w)", _OWN_NAME, step.why, flags=re.IGNORECASE)
-        told.setdefault((step.rung, alike, step.hint), (step, []))[1].append(ladder.name)
-    if told:
-        yield Heading(title, 3)
-        yield Listing(tuple(_reason(step, why, names, tone) for (_, why, _), (step, names) in told.items()))
+        named = _own_name(ladder.name).sub(_OWN_NAME, step.why)
+        classed = _own_class(ladder.destination).sub(_OWN_CLASS, named)
+        cards = without.get(ladder.name, ()) if _ABOUT_A_CARD.search(step.why) else ()
+        told.setdefault((step.rung, classed, step.hint, cards), []).append(_Said(ladder.name, step, named, classed))
+    if not told:
+        return
+    often = Counter(hint for _, _, hint, _ in told if hint).most_common(1)
+    shared = often[0][0] if often and often[0][1] >= _OFTEN else ""
+    yield Heading(title, 3)
+    yield Listing(tuple(_reason(said, cards, shared, tone) for (*_, cards), said in told.items()))
+    if shared:
+        yield Paragraph(f"Try, where nothing else is named: {shared}.", tone)
+
+
+_OFTEN = 3  # lines that have one thing to try: it then stands below them, once
+# An engine's own words that say of the card no more than that it is another one.
+_ABOUT_A_CARD = re.compile(r"current device|compute capability not supported")
+
+
+def _own_name(name: str) -> re.Pattern[str]:
+    """A backend's name as sentences have it: in quotes, as a member of an enumeration, and in its plural."""
+    return re.compile(rf"(?<![\w.])(?:[A-Z]\w*\.)?'?{re.escape(name)}s?'?(?!\w)", re.IGNORECASE)
+
+
+def _own_class(destination: str) -> re.Pattern[str]:
+    last = destination.rpartition(".")[2]
+    return re.compile(rf"(?<![\w.])(?:\w+\.)*{re.escape(last)}(?!\w)") if last else _NOTHING
+
+
+_NOTHING = re.compile("(?!)")
 
 
 def _open(ladder: Ladder) -> list[Step]:
@@ -56,13 +107,17 @@ def _open(ladder: Ladder) -> list[Step]:
     return [step for step in ladder.steps if step.answer is Answer.NOT_KNOWN and step.rung not in ON_A_GPU]
 
 
-def _reason(step: Step, why: str, names: list[str], tone: Tone) -> Cell:
-    who = ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:7])} and {len(names) - 7} more"
-    said = step.why if len(names) == 1 else why
-    where = _places(step) if step.answer is Answer.FAIL else ""
-    hint = f" Try: {step.hint}." if step.hint and not _repeats(step.hint, step.why) else ""
+def _reason(told: list[_Said], cards: tuple[str, ...], shared: str, tone: Tone) -> Cell:
+    first = told[0]
+    step = first.step
+    alike = len({said.named for said in told}) == 1
+    text = step.why if len(told) == 1 else first.named if alike else first.classed
+    listed = f" Gates list compute capability {', '.join(cards)}." if cards else ""
+    where = _places([said.step for said in told]) if step.answer is Answer.FAIL else ""
+    own = step.hint if step.hint != shared and not _repeats(step.hint, step.why) else ""
+    hint = f" Try: {own}." if own else ""
     rung = f"not {step.rung}" if step.answer is Answer.FAIL else step.rung.value
-    return Cell(f"{who}: {rung}: {_cut(said)}{where}{hint}", tone)
+    return Cell(f"{', '.join(said.name for said in told)}: {rung}: {_cut(text)}{listed}{where}{hint}", tone)
 
 
 def _repeats(hint: str, why: str) -> bool:
@@ -70,9 +125,15 @@ def _repeats(hint: str, why: str) -> bool:
     return " ".join(hint.split()).rstrip(".").lower() in " ".join(why.split()).lower()
 
 
-def _places(step: Step) -> str:
-    """Where it was read; of a path through the code its last branches and the call, lines of one file together."""
+def _places(steps: list[Step]) -> str:
+    """Where it was read; of a path through the code its last branches and the call, lines of one file together.
+
+    Of several backends the places that all of them have.
+    """
+    step = steps[0]
     proofs = step.proofs[-6:] if step.rung is Rung.REACHABLE else step.proofs[-1:]
+    shared = [{proof.where for proof in other.proofs} for other in steps[1:]]
+    proofs = tuple(proof for proof in proofs if all(proof.where in places for places in shared))
     lines: dict[str, list[str]] = {}
     for proof in proofs:
         file, colon, line = proof.where.rpartition(":")
@@ -89,17 +150,20 @@ def _cut(text: str, most: int = 300) -> str:
 def sets(engine: EngineAudit, ladders: list[Ladder], target: Target | None) -> Iterator[Block]:
     """What gates claim beside what was shipped, for backends that have either; those alike share a line."""
     shown = {(ladder.area, ladder.name) for ladder in ladders}
+    codes = [code for code in engine.code if (code.area, code.name) in shown]
+    once = _told_once(codes)
     alike: dict[tuple[str, str, Cell], list[str]] = {}
-    for code in engine.code:
-        if (code.area, code.name) in shown and (code.capability.claimed or _shipped(code.capability) != "none"):
-            key = (_claimed(code.capability), _shipped(code.capability), _for_target(code.capability))
+    for code in codes:
+        found = code.capability
+        if found.claimed or _shipped(found, once) != "none":
+            key = (_claimed(found), _shipped(found, once), _for_target(found))
             alike.setdefault(key, []).append(code.name)
     if not alike or target is None:
         return
     columns = (
         Column("backends", least=16),
         Column("gates list", least=14),
-        Column("shipped code objects", least=16),
+        Column("shipped"),
         Column(f"for {target.sm}", least=12),
     )
     lines = tuple(
@@ -108,21 +172,42 @@ def sets(engine: EngineAudit, ladders: list[Ladder], target: Target | None) -> I
     )
     yield Heading("What gates claim, and what code is there", 3)
     yield Table(columns, lines, "A list in Python is a claim; code objects, and a compiler that knows the card, count.")
+    if once:
+        yield Listing(tuple(Cell(f"{package} ships {targets}", "muted") for package, targets in once.items()))
+
+
+def _told_once(codes: Iterable[BackendCode]) -> dict[str, str]:
+    """Packages whose code is for the same targets wherever it is used -> those targets."""
+    told: dict[str, set[str]] = {}
+    for code in codes:
+        for found in code.capability.code:
+            if found.coverage.targets:
+                told.setdefault(found.package, set()).add(_targets(found))
+    return {package: min(targets) for package, targets in told.items() if len(targets) == 1}
 
 
 def _claimed(capability: Capability) -> str:
     if capability.claimed:
-        return ", ".join(sorted(capability.claimed, key=lambda text: [int(part) for part in text.split(".")]))
+        return ", ".join(_in_order(capability.claimed))
     return "no list" if capability.gates else "no gate"
 
 
-def _shipped(capability: Capability) -> str:
-    said = []
-    for found in capability.code:
-        targets = [target.replace("compute_", "PTX ") for target in found.coverage.targets]
-        if targets:
-            said.append(f"{found.package}: {', '.join(targets)}")
+def _in_order(capabilities: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(capabilities, key=lambda text: [int(part) for part in text.split(".")]))
+
+
+def _shipped(capability: Capability, once: Mapping[str, str]) -> str:
+    """Packages and the targets of their code; of a package in `once` they are told below."""
+    said = [
+        found.package if found.package in once else f"{found.package}: {_targets(found)}"
+        for found in capability.code
+        if found.coverage.targets
+    ]
     return "; ".join(said) or "none"
+
+
+def _targets(found: CodeSet) -> str:
+    return ", ".join(target.replace("compute_", "PTX ") for target in found.coverage.targets)
 
 
 def _for_target(capability: Capability) -> Cell:
