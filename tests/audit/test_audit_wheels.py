@@ -48,6 +48,16 @@ def test_accepted_and_something_else_runs(on_a_workstation: Audit) -> None:
     assert step.answer is Answer.FAIL
     assert "cutlass_moe_fp4" in step.why
     assert any(proof.where.startswith("sglang/srt/layers/quantization/modelopt_quant.py:") for proof in step.proofs)
+    assert step.hint.endswith("deepep leads to flashinfer_cutedsl_moe_masked, which is not capable here")
+
+
+def test_the_flag_to_copy_does_not_lead_into_the_trap(door: FolderDoor) -> None:
+    """Without its all-to-all the name runs CUTLASS, and in this all-to-all's default mode prompts are refused."""
+    question = ask("glm-5-nvfp4", card("b200", None), Layout(tp=8, ep=8), a2a="deepep")
+    made = audit(Auditor(door, Options(engines=("sglang",), areas=("moe",)), Cache(None)), question)
+    assert [flag.flag for flag in made.flags] == [
+        "--moe-runner-backend flashinfer_cutedsl --moe-a2a-backend deepep --ep-size 8 --deepep-mode low_latency"
+    ]
 
 
 def test_pins_owners_and_shipped_code(on_a_workstation: Audit) -> None:

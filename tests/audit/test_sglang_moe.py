@@ -78,7 +78,8 @@ def test_cutedsl_without_all_to_all_runs_cutlass(requirement: str, where: str) -
     assert where in [proof.where for proof in found.proofs]
     assert "no branch" in found.why
     assert "sgl_kernel.cutlass_fp4_group_mm" in [need.symbol for need in found.needs]
-    assert found.hint.startswith("--moe-a2a-backend deepep")
+    instead = found.instead[0]
+    assert (instead.options, instead.route.beside) == ("--moe-a2a-backend deepep", "--deepep-mode low_latency")
 
 
 def test_seven_of_nine_names_of_059_end_in_the_same_function() -> None:
@@ -95,6 +96,8 @@ def test_seven_of_nine_names_of_059_end_in_the_same_function() -> None:
 
 def test_059_with_deepep_reaches_the_masked_kernel() -> None:
     found = ask(sources("sglang==0.5.9"), "flashinfer_cutedsl", target((10, 0), "deepep"))
+    assert found.beside == "--deepep-mode low_latency"
+    assert found.proofs[-1].where == "sglang/srt/layers/moe/ep_moe/layer.py:232"
     assert found.answer is Answer.PASS
     assert found.destination == "sglang.srt.layers.moe.flashinfer_cutedsl_moe.flashinfer_cutedsl_moe_masked"
     needed = [need.symbol for need in found.needs]

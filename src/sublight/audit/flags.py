@@ -22,7 +22,7 @@ def worth_trying(engine: str, ladders: Iterable[Ladder]) -> tuple[Flag, ...]:
                 Flag(
                     engine=engine,
                     area=ladder.area,
-                    flag=ladder.flag,
+                    flag=ladder.line,
                     proven=tuple(rung for rung in _GPU_RUNGS if answers[rung] is Answer.PASS),
                     open=tuple(r for r, a in answers.items() if a is Answer.NOT_KNOWN and r not in _GPU_RUNGS),
                 )

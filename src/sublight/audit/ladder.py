@@ -103,6 +103,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
         flag: what selects it: "--moe-runner-backend flashinfer_cutlass".
         destination: the kernel that really runs for this target when it is asked for, "" when not known.
         steps: one a rung, in the order of `Rung`.
+        beside: what else has to be typed for these answers: the layout and its all-to-all.
     """
 
     area: str
@@ -110,10 +111,16 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     flag: str
     destination: str = ""
     steps: tuple[Step, ...]
+    beside: str = ""
 
     def __post_init__(self) -> None:
         # Records of before this was looked at are read as well.
         msgspec.structs.force_setattr(self, "steps", contradicted(self.steps))
+
+    @property
+    def line(self) -> str:
+        """All that has to be typed to get what the steps are about; a switch that is no option stands alone."""
+        return f"{self.flag} {self.beside}".rstrip() if self.flag.startswith("--") else self.flag
 
     @property
     def has_run(self) -> bool:

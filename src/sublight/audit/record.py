@@ -85,7 +85,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         engine: whose flag it is.
         area: of the backend.
-        flag: what to type.
+        flag: what to type, with every option that the answers hang on.
         proven: rungs on a GPU that passed ("executed"); empty where nobody has proved anything.
         open: rungs below those that are not known.
     """

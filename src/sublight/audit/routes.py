@@ -192,6 +192,11 @@ def _answered(
     engine: Engine, sources: WatchedSources, declaration: Declaration, target: Target, told: Mapping[str, Any]
 ) -> Answered:
     route = _route(partial(engine.route, sources, declaration, target, **told))
+    return Answered(declaration=declaration, route=_with_gates(engine, sources, route, target))
+
+
+def _with_gates(engine: Engine, sources: WatchedSources, route: Route, target: Target) -> Route:
+    """A route with the gates of every symbol that it needs, and so those that may be advised instead of it."""
     symbols = [need.symbol for need in route.needs if engine.package != need.symbol.partition(".")[0]]
     gates = {(gate.proof.where, gate.text): gate for gate in route.gates}
     own = any(gate.proof.where.startswith(f"{route.destination.partition('.')[0]}/") for gate in route.gates)
@@ -203,7 +208,10 @@ def _answered(
             # A helper's list of cards that it takes is none of the kernel's.
             listed = () if helper and gate.answer is Answer.PASS else gate.targets
             gates.setdefault((gate.proof.where, gate.text), msgspec.structs.replace(gate, targets=listed))
-    return Answered(declaration=declaration, route=msgspec.structs.replace(route, gates=tuple(gates.values())))
+    instead = tuple(
+        msgspec.structs.replace(each, route=_with_gates(engine, sources, each.route, target)) for each in route.instead
+    )
+    return msgspec.structs.replace(route, gates=tuple(gates.values()), instead=instead)
 
 
 def symbol_gates(sources: Sources, symbol: str, capability: tuple[int, int]) -> tuple[Gate, ...]:

@@ -6,7 +6,7 @@ import msgspec
 
 from sublight.audit.auditor import Auditor
 from sublight.audit.capable import capable
-from sublight.audit.engines.base import Declaration, Engine, Route
+from sublight.audit.engines.base import Declaration, Engine, HasLayout, Route
 from sublight.audit.findings import of_objects
 from sublight.audit.gathering import objects_of, owning, tops_of
 from sublight.audit.guarded import of_guards
@@ -150,7 +150,8 @@ def _judged(
     )
 
     def compute() -> tuple[Judged, set[str]]:
-        pairs = [_lower_or_lost(auditor, scene, answered) for answered in answers.backends]
+        options = engine.layout_options(scene.sources, scene.target) if isinstance(engine, HasLayout) else ""
+        pairs = [_lower_or_lost(auditor, scene, answered, options) for answered in answers.backends]
         judged = Judged(
             ladders=tuple(ladder for ladder, _ in pairs),
             code=tuple(code for _, code in pairs if code.capability.gates or code.capability.code),
@@ -161,11 +162,11 @@ def _judged(
     return auditor.cache.get("judged", (*identity, scene.target, answers, around), Judged, auditor.door, compute)
 
 
-def _lower_or_lost(auditor: Auditor, scene: Scene, answered: Answered) -> tuple[Ladder, BackendCode]:
+def _lower_or_lost(auditor: Auditor, scene: Scene, answered: Answered, options: str) -> tuple[Ladder, BackendCode]:
     """What can be answered without a machine that is no longer there, and not known for the rest."""
     try:
         if not auditor.door.lost:
-            return _lower(scene, answered)
+            return _lower(scene, answered, options)
     except HostError:
         if not auditor.door.lost:
             raise
@@ -177,22 +178,45 @@ def _lower_or_lost(auditor: Auditor, scene: Scene, answered: Answered) -> tuple[
         flag=declaration.flag,
         destination=route.destination,
         steps=(declared(declaration), reachable(route), *rest),
+        beside=_beside(options, route),
     )
     return ladder, BackendCode(area=declaration.area, name=declaration.name, capability=Capability())
 
 
-def _lower(scene: Scene, answered: Answered) -> tuple[Ladder, BackendCode]:
+def _lower(scene: Scene, answered: Answered, options: str) -> tuple[Ladder, BackendCode]:
     """The five rungs that need no GPU."""
     declaration, route = answered.declaration, answered.route
     step, capability = capable(scene, route)
+    route = advised(scene, route)
     ladder = Ladder(
         area=declaration.area,
         name=declaration.name,
         flag=declaration.flag,
         destination=route.destination,
         steps=(declared(declaration), reachable(route), installed(scene, route), importable(scene, route), step),
+        beside=_beside(options, route),
     )
     return ladder, BackendCode(area=declaration.area, name=declaration.name, capability=capability)
+
+
+def _beside(options: str, route: Route) -> str:
+    """Options once each, in order: those of the layout, and those that the route hangs on besides."""
+    return " ".join(dict.fromkeys(filter(None, (options, route.beside))))
+
+
+def advised(scene: Scene, route: Route) -> Route:
+    """A route whose advice holds: other options are advised where no rung that can be judged says no to them."""
+    refused = ""
+    for instead in route.instead:
+        other = instead.route
+        runs = other.destination.rpartition(".")[2]
+        steps = (installed(scene, other), importable(scene, other), capable(scene, other)[0])
+        no = next((step for step in steps if step.answer is Answer.FAIL), None)
+        if no is None:
+            options = f"{instead.options} {other.beside}".rstrip()
+            return msgspec.structs.replace(route, hint=f"{options}: there {runs} runs")
+        refused = refused or f"{instead.options} leads to {runs}, which is not {no.rung} here"
+    return msgspec.structs.replace(route, hint="; ".join(filter(None, (route.hint, refused))))
 
 
 def declared(declaration: Declaration) -> Step:

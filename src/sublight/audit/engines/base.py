@@ -1,6 +1,6 @@
 """What an engine's description has to answer, and the answers' forms. Nothing here runs or imports the engine."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -78,6 +78,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         needs: what that path imports.
         gates: conditions on the card along it.
         hint: what to try when the answer is no: another layout, all-to-all, a variable.
+        beside: options that the answer hangs on besides the name and the target's layout.
+        instead: the same name under other options, best first, where it would be what runs. Each is judged before it
+            is advised.
     """
 
     answer: Answer
@@ -87,6 +90,15 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[Need, ...] = ()
     gates: tuple[Gate, ...] = ()
     hint: str = ""
+    beside: str = ""
+    instead: tuple["Instead", ...] = ()
+
+
+class Instead(msgspec.Struct, frozen=True):
+    """Options to add, and where the name leads with them."""
+
+    options: str
+    route: Route
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -99,6 +111,15 @@ class Pin(msgspec.Struct, frozen=True):
     specifier: str
     proof: Proof
     when: str = ""
+
+
+@runtime_checkable
+class HasLayout(Protocol):
+    """An engine whose options for a layout are known."""
+
+    def layout_options(self, sources: Sources, target: Target) -> str:
+        """What has to be typed for the all-to-all, expert and data parallelism of a target, "" for plain ranks."""
+        ...
 
 
 class Engine(Protocol):

@@ -45,6 +45,9 @@ class Sglang:
     def known_variables(self, sources: Sources) -> frozenset[str] | None:
         return versions.known_variables(sources)
 
+    def layout_options(self, sources: Sources, target: Target) -> str:
+        return names.layout_options(sources, target)
+
     def all_to_alls(self, sources: Sources) -> tuple[str, ...] | None:
         return names.all_to_alls(sources)
 

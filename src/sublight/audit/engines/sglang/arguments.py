@@ -1,6 +1,7 @@
 """What becomes of the launch arguments: refused, rewritten, or left as they are, before any kernel is chosen."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -98,6 +99,16 @@ class Launch:
                 self.walk.name(name)
             self.began = self.walk.checkpoint()
             self.start = Alike(self.walk, self.began)
+
+    @contextmanager
+    def knowing(self, facts: Mapping[str, Any]) -> Iterator[None]:
+        """While it lasts, launches know these of what they ask for at run time."""
+        before = self.calls
+        self.calls = {**before, **facts}
+        try:
+            yield
+        finally:
+            self.calls = before
 
     def settle(self, options: Mapping[str, Any]) -> Settled:
         """Settles the arguments of a launch with these options. The walk then stands where the engine would.

@@ -7,6 +7,7 @@ from sublight.audit.ladder import Proof
 from sublight.audit.source import declarations
 from sublight.audit.source.declarations import Listed
 from sublight.audit.source.tree import Module, Sources
+from sublight.audit.target import Target
 
 
 class Area(msgspec.Struct, frozen=True):
@@ -66,6 +67,19 @@ def all_to_alls(sources: Sources) -> tuple[str, ...] | None:
     """Names that the option for the experts' all-to-all takes; None when no list of them was found."""
     found = listed(sources, "--moe-a2a-backend", "moe_a2a_backend")
     return tuple(str(each.value) for each in found if isinstance(each.value, str)) if found else None
+
+
+def layout_options(sources: Sources, target: Target) -> str:
+    """Options of a layout beyond plain tensor parallelism, as this version spells them."""
+    layout, found = target.layout, []
+    if target.a2a != "none":
+        found.append(f"--moe-a2a-backend {target.a2a}")
+    if layout.ep > 1:
+        found.append(f"--ep-size {layout.ep}")
+    if layout.dp > 1:
+        own = bool(holders(sources, "attn_dp_size"))
+        found.append(f"--attn-dp-size {layout.dp}" if own else f"--dp-size {layout.dp} --enable-dp-attention")
+    return " ".join(found)
 
 
 def _declaration(spec: Area, name: str, accepted: list[Listed] | None, own: list[Listed] | None) -> Declaration:

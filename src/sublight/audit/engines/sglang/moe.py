@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from sublight.audit.engines.base import Gate, Route
+from sublight.audit.engines.base import Gate, Instead, Route
 from sublight.audit.engines.sglang import kernels, matching, story
 from sublight.audit.engines.sglang.arguments import Launch, Settled, launch
 from sublight.audit.engines.sglang.experts import ExpertsWalk
@@ -18,6 +18,8 @@ from sublight.audit.target import Target
 OPTIONS = frozenset(("moe_runner_backend", "moe_a2a_backend"))
 _ENUM = "sglang.srt.layers.moe.utils.MoeRunnerBackend"
 _OTHER_A2A = ("deepep", "flashinfer")
+_FOR_ALL = "low_latency"  # the mode of an all-to-all that takes prompts and decoding the same way
+_PROMPT = {"get_is_extend_in_batch": True}  # what is known of a batch with prompts
 _WORD = re.compile(r"\w+")
 
 
@@ -28,7 +30,7 @@ def route(sources: Sources, name: str, target: Target) -> Route:
     begun = launch(sources, target, OPTIONS)
     found = _walked(begun, name, target.a2a)
     if found.answer is not Answer.FAIL:
-        return found
+        return _with_prompts(begun, name, found, target.a2a)
     if target.a2a == "none" and found.destination and name != "auto":
         return _with_other_layout(begun, name, found)
     if target.a2a != "none" and found.why.startswith(story.REFUSED):
@@ -57,21 +59,39 @@ def _once(begun: Launch, name: str) -> Route:
 
 def _with_other_layout(begun: Launch, name: str, found: Route) -> Route:
     """A name that leads elsewhere may be right with another all-to-all: then that is the thing to try."""
+    others = []
     for a2a in _OTHER_A2A:
         other = _walked(begun, name, a2a)
         if other.answer is Answer.PASS:
-            runs = other.destination.rpartition(".")[2]
-            return msgspec.structs.replace(found, hint=f"--moe-a2a-backend {a2a}: there {runs} runs")
-    return found
+            other = _with_prompts(begun, name, other, a2a)
+            others.append(Instead(f"--moe-a2a-backend {a2a}", other))
+    return msgspec.structs.replace(found, instead=tuple(others))
 
 
 def _with_other_mode(begun: Launch, name: str, found: Route) -> Route:
     """An all-to-all that has one of its two modes only is refused in both together, which is the default."""
-    other = _walked(begun, name, begun.target.a2a, deepep_mode="low_latency")
+    other = _walked(begun, name, begun.target.a2a, deepep_mode=_FOR_ALL)
     if other.answer is not Answer.PASS:
         return found
-    runs = other.destination.rpartition(".")[2]
-    return msgspec.structs.replace(found, hint=f"--deepep-mode low_latency: there {runs} runs")
+    return msgspec.structs.replace(found, instead=(Instead(f"--deepep-mode {_FOR_ALL}", other),))
+
+
+def _with_prompts(begun: Launch, name: str, found: Route, a2a: str) -> Route:
+    """A way that decodes, beside what prompts meet: an all-to-all may send them another way, which refuses them.
+
+    Then the mode that takes both the same way belongs to the options.
+    """
+    if found.answer is not Answer.PASS or a2a == "none":
+        return found
+    with begun.knowing(_PROMPT):
+        prompts = _walked(begun, name, a2a)
+        if prompts.answer is not Answer.FAIL:
+            return found
+        both = _walked(begun, name, a2a, deepep_mode=_FOR_ALL)
+    line = prompts.proofs[-1:]
+    why = f"{found.why}; prompts take another way, which is {prompts.why}"
+    beside = f"--deepep-mode {_FOR_ALL}" if both.answer is Answer.PASS else ""
+    return msgspec.structs.replace(found, why=why, proofs=(*found.proofs, *line), beside=beside)
 
 
 def _walked(begun: Launch, name: str, a2a: str, **more: str) -> Route:

@@ -71,6 +71,13 @@ class Vllm:
 
         return variables(sources)
 
+    def layout_options(self, sources: Sources, target: Target) -> str:  # noqa: ARG002 - all versions spell them so
+        layout = target.layout
+        found = ["--enable-expert-parallel"] if layout.ep > 1 else []
+        found += [f"--all2all-backend {target.a2a}"] if target.a2a != "none" else []
+        found += [f"--data-parallel-size {layout.dp}"] if layout.dp > 1 else []
+        return " ".join(found)
+
     def all_to_alls(self, sources: Sources) -> tuple[str, ...] | None:
         from sublight.audit.engines.vllm.declared import all_to_alls
 

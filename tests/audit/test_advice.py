@@ -1,0 +1,126 @@
+"""Advice: what to type has every option that its answer hangs on; nothing is advised that the audit itself refuses."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sublight.audit.engines.base import Declaration, Instead, Route
+from sublight.audit.engines.sglang import SGLANG
+from sublight.audit.engines.vllm import VLLM
+from sublight.audit.flags import worth_trying
+from sublight.audit.ladder import Answer, Ladder, Rung, Step
+from sublight.audit.run import advised
+from sublight.audit.source.tree import Sources
+from sublight.facts.workload import Layout
+from tests.audit import scenes
+from tests.audit.reading import edited, target, written
+from tests.audit.test_sglang_small import FILES
+
+# One option more, and a layer that an all-to-all sends prompts through another way of, unless its mode is for both.
+_WITH_A_MODE = {
+    "server_args.py": (
+        'moe_a2a_backend: str = "none"\n',
+        'moe_a2a_backend: str = "none"\n    deepep_mode: str = "auto"\n',
+    ),
+    "moe/utils.py": (
+        "BACKEND = MoeRunnerBackend(server_args.moe_runner_backend)\n",
+        """BACKEND = MoeRunnerBackend(server_args.moe_runner_backend)
+    global A2A, MODE
+    A2A, MODE = server_args.moe_a2a_backend, server_args.deepep_mode
+
+def prompts_apart():
+    return A2A == "deepep" and MODE == "auto" and get_is_extend_in_batch()
+
+def get_is_extend_in_batch():
+    return AT_RUN_TIME
+""",
+    ),
+    "quantization/four.py": (
+        "    def apply(self, layer, x):\n",
+        """    def apply(self, layer, x):
+        from sglang.srt.layers.moe.utils import prompts_apart
+        if prompts_apart():
+            assert False, "the way of prompts is deprecated"
+""",
+    ),
+}
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Sources:
+    return edited(written(tmp_path, FILES), _WITH_A_MODE)
+
+
+def asked(sources: Sources, name: str, a2a: str) -> Route:
+    declaration = Declaration("moe", name, f"--moe-runner-backend {name}", True, True, ())
+    return SGLANG.route(sources, declaration, target((12, 0), a2a=a2a))
+
+
+def ladder(flag: str, beside: str = "", area: str = "moe", **answers: Answer) -> Ladder:
+    told = {Rung(name): answer for name, answer in answers.items()}
+    steps = tuple(Step(rung, told.get(rung, Answer.PASS), "") for rung in Rung)
+    return Ladder(area=area, name=flag.rpartition(" ")[2], flag=flag, steps=steps, beside=beside)
+
+
+def test_a_flag_carries_the_layout_that_its_answers_are_of() -> None:
+    found = worth_trying("sglang", [ladder("--moe-runner-backend fast", "--moe-a2a-backend deepep --ep-size 8")])
+    assert [flag.flag for flag in found] == ["--moe-runner-backend fast --moe-a2a-backend deepep --ep-size 8"]
+
+
+def test_a_variable_is_no_option_and_stands_alone() -> None:
+    found = worth_trying("vllm", [ladder("VLLM_FAST=1", "--enable-expert-parallel", "all-reduce")])
+    assert [flag.flag for flag in found] == ["VLLM_FAST=1"]
+
+
+def test_options_of_a_layout_as_the_engine_spells_them(sources: Sources) -> None:
+    plain = target((12, 0), layout=Layout(tp=8))
+    spread = target((12, 0), a2a="deepep", layout=Layout(tp=8, ep=8, dp=2))
+    assert SGLANG.layout_options(sources, plain) == VLLM.layout_options(sources, plain) == ""
+    assert SGLANG.layout_options(sources, spread) == (
+        "--moe-a2a-backend deepep --ep-size 8 --dp-size 2 --enable-dp-attention"
+    )
+    own = edited(sources, {"server_args.py": ("tp_size: int = 1\n", "tp_size: int = 1\n    attn_dp_size: int = 1\n")})
+    assert SGLANG.layout_options(own, spread).endswith(" --attn-dp-size 2")
+    assert VLLM.layout_options(sources, spread) == (
+        "--enable-expert-parallel --all2all-backend deepep --data-parallel-size 2"
+    )
+
+
+def test_prompts_that_are_refused_bring_the_mode_for_both(sources: Sources) -> None:
+    found = asked(sources, "fast", "deepep")
+    assert (found.answer, found.beside) == (Answer.PASS, "--deepep-mode low_latency")
+    assert found.why == (
+        "fast_fused_moe (vendor) runs; prompts take another way, which is refused when the layer is called: "
+        "the way of prompts is deprecated"
+    )
+    assert "the way of prompts is deprecated" in found.proofs[-1].text
+    assert asked(sources, "fast", "none").beside == ""
+
+
+def test_prompts_that_no_mode_takes_are_only_told(sources: Sources) -> None:
+    always = edited(sources, {"moe/utils.py": (' and MODE == "auto"', "")})
+    found = asked(always, "fast", "deepep")
+    assert found.beside == ""
+    assert "prompts take another way" in found.why
+
+
+def other_way(kernel: str, options: str, answer: Answer, beside: str = "") -> Instead:
+    gates = [scenes.gate(answer, "major == 10", "10.0")]
+    leads = scenes.route(kernel, gates=gates, destination=kernel)
+    return Instead(options, msgspec.structs.replace(leads, beside=beside))
+
+
+def test_what_the_card_refuses_is_not_advised(tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/__init__.py").write_text("def masked(): ...\ndef plain(): ...\n")
+    where = scenes.scene(scenes.installation(), tmp_path)
+    elsewhere = Route(answer=Answer.FAIL, why="rerouted", hint="another name")
+    refused = other_way("kernels.masked", "--a2a deep", Answer.FAIL)
+    taken = other_way("kernels.plain", "--a2a flat", Answer.PASS, beside="--mode low")
+
+    both = advised(where, msgspec.structs.replace(elsewhere, instead=(refused, taken)))
+    assert both.hint == "--a2a flat --mode low: there plain runs"
+    one = advised(where, msgspec.structs.replace(elsewhere, instead=(refused,)))
+    assert one.hint == "another name; --a2a deep leads to masked, which is not capable here"
+    assert advised(where, elsewhere).hint == "another name"
