@@ -87,7 +87,7 @@ def test_every_backend_gets_its_own_verdict(environment: Environment) -> None:
         "lost": [P, P, P, F, P, Q, Q, Q],
     }
     assert step(made, "deadly", Rung.IMPORTABLE).why == (
-        "asked kernels.deadly.run, found its process was ended by SIGABRT"
+        "asked kernels.deadly.run, found importing kernels.deadly ended the process by SIGABRT"
     )
     lost = step(made, "lost", Rung.IMPORTABLE)
     assert lost.why.startswith(
@@ -98,7 +98,7 @@ def test_every_backend_gets_its_own_verdict(environment: Environment) -> None:
     assert step(made, "sturdy", Rung.EXECUTED).why.startswith("no GPU was there to run it on")
     assert [flag.flag for flag in made.flags] == ["--moe sturdy"]
     assert made.flags[0].proven == ()
-    crashed = [found for found in made.findings if found.subject == "kernels.deadly.run"]
+    crashed = [found for found in made.findings if found.subject == "kernels.deadly"]
     assert [found.level for found in crashed] == ["error"]
 
 

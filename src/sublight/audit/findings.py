@@ -133,19 +133,17 @@ def of_objects(distribution: str, objects: Objects, installation: Installation) 
 
 
 def of_imports(imported: dict[str, Imported]) -> Iterator[AuditFinding]:
-    """Failures inside packages that nobody was told of, and probes that crashed, hung or left."""
+    """Failures inside packages that nobody was told of, and modules whose import ends or holds up its process."""
     told: dict[tuple[str, str], list[str]] = {}
+    ended: dict[tuple[str, str], list[str]] = {}
     for symbol, done in imported.items():
         if done.outcome in ("crash", "hang", "exit"):
-            yield AuditFinding(
-                level="error",
-                subject=symbol,
-                text=f"importing it does not come back: {done.message}",
-                proofs=tuple(Proof("import", symbol, line) for line in done.output.strip().splitlines()[-3:]),
-            )
+            ended.setdefault((done.inside or symbol, done.message), []).append(symbol)
         for swallowed in done.swallowed:
             if done.outcome == "found":
                 told.setdefault((swallowed.by, swallowed.message), []).append(swallowed.where)
+    for (module, message), symbols in ended.items():
+        yield _ended(module, message, symbols, imported[symbols[0]])
     for (by, message), places in told.items():
         yield AuditFinding(
             level="info",
@@ -153,3 +151,21 @@ def of_imports(imported: dict[str, Imported]) -> Iterator[AuditFinding]:
             text=f"an import failed inside it and nobody was told: {message}; names behind it may be missing",
             proofs=(Proof("import", places[0], message),),
         )
+
+
+def _ended(module: str, message: str, symbols: list[str], done: Imported) -> AuditFinding:
+    """One module that ended the processes of all these names."""
+    behind = [symbol for symbol in symbols if symbol != module]
+    names = f"; {counted(len(behind), 'name')} behind it, such as {behind[0]}, cannot be had" if behind else ""
+    lines = done.output.strip().splitlines()
+    return AuditFinding(
+        level="error",
+        subject=module,
+        text=message.replace(f"importing {module} ", "its import ") + names,
+        proofs=(
+            *(Proof("import", frame, "it was here") for frame in done.frames[-2:]),
+            *(Proof("import", module, line) for line in ([] if done.frames else lines[-3:])),
+        ),
+        hint=f"'import {module}' in that interpreter; --no-cache once it is mended, for what was found is kept until "
+        "files of the package change",
+    )

@@ -67,13 +67,14 @@ def imports_of(
 ) -> tuple[dict[str, Imported], int, str]:
     """What came of importing each symbol in the target, how many were imported now, and why the rest was not ("").
 
-    An answer holds while the package's files that were used, all distributions, the environment and the cards stay.
+    An answer holds while the package's files that were used, all distributions, the environment and the cards stay;
+    that a module crashes or hangs is an answer like any other.
     """
     cards = installation.cards.best if installation.cards else ()
     around = (door.key, installation.found.fingerprint, installation.environment, [card.name for card in cards])
     wanted = list(dict.fromkeys(symbols))
     before = {symbol: cache.peek("import", (*around, symbol), Imported) for symbol in wanted}
-    sure = {symbol: done for symbol, done in before.items() if done is not None and done.outcome in ("found", "error")}
+    sure = {symbol: done for symbol, done in before.items() if done is not None}
     states = cache.status(door, sorted({path for done in sure.values() for path in done.loaded}))
     kept = {
         symbol: done
@@ -84,17 +85,18 @@ def imports_of(
     if not missing:
         return kept, 0, ""
     processes = len({symbol.rpartition(".")[0] or symbol for symbol in missing})
+    total_s = limit_s * (1 + processes / 2)  # the probe keeps to it and tells what it has by then
+    arguments = {"symbols": missing, "timeout_s": limit_s, "total_s": total_s}
     try:
-        told = door.ask(
-            {"import": {"symbols": missing, "timeout_s": limit_s}}, timeout_s=limit_s * (1 + processes / 2) + 60
-        )["import"]
+        told = door.ask({"import": arguments}, timeout_s=total_s + 60)["import"]
     except HostError as error:
         return kept, 0, error.found
     if not told.answer:
         return kept, 0, told.error
     fresh = msgspec.json.decode(told.answer, type=dict[str, Imported])
     for symbol, done in fresh.items():
-        cache.put("import", (*around, symbol), done, door)
+        if done.outcome != "untried":
+            cache.put("import", (*around, symbol), done, door)
     return {**kept, **fresh}, len(fresh), ""
 
 

@@ -41,8 +41,9 @@ def of_guards(found: Iterable[Together], imported: Mapping[str, Imported]) -> It
     """Guards that one failing import trips while others under them succeed."""
     for guard in found:
         tried = {symbol: imported[symbol] for symbol in guard.symbols if symbol in imported}
-        failed = {symbol: done for symbol, done in tried.items() if done.outcome != "found"}
-        if not failed or len(failed) == len(tried):
+        failed = {symbol: done for symbol, done in tried.items() if done.is_import_error}
+        fine = sum(done.outcome == "found" for done in tried.values())
+        if not failed or not fine:
             continue
         symbol, done = next(iter(failed.items()))
         flags = f", and {', '.join(guard.flags)}" if guard.flags else ""
@@ -50,7 +51,7 @@ def of_guards(found: Iterable[Together], imported: Mapping[str, Imported]) -> It
             level="warn",
             subject=guard.where,
             text=(
-                f"{len(tried) - len(failed)} of the {len(tried)} imports under one guard succeed here, and all are "
+                f"{fine} of the {len(tried)} imports under one guard succeed here, and all are "
                 f"given up{flags}: {symbol} fails with {done.message}"
             ),
             proofs=(

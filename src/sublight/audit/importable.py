@@ -22,7 +22,7 @@ def importable(scene: Scene, route: Route) -> Step:
     proofs = [proof for need, answer in answers for proof in (_asked(need), *answer.proofs)]
     bad = [(need, answer) for need, answer in answers if answer.answer is Answer.FAIL]
     if bad:
-        why = "; ".join(_alike(bad))
+        why = "; ".join(_alike(scene, bad))
         return failed(Rung.IMPORTABLE, why, *proofs, hint="; ".join(dict.fromkeys(a.hint for _, a in bad if a.hint)))
     open_ones = [answer for _, answer in answers if answer.answer is Answer.NOT_KNOWN]
     if open_ones:
@@ -47,7 +47,7 @@ def _asked(need: Need) -> Proof:
     return Proof("source", need.where, f"imports {need.symbol} ({need.how}{condition})")
 
 
-def _alike(bad: list[tuple[Need, SymbolAnswer]]) -> Iterator[str]:
+def _alike(scene: Scene, bad: list[tuple[Need, SymbolAnswer]]) -> Iterator[str]:
     """Failures, those of one cause in one sentence, and what the engine does then."""
     causes: dict[str, list[tuple[Need, SymbolAnswer]]] = {}
     for need, answer in bad:
@@ -55,7 +55,8 @@ def _alike(bad: list[tuple[Need, SymbolAnswer]]) -> Iterator[str]:
     for cause, pairs in causes.items():
         symbols = [answer.symbol for _, answer in pairs]
         who = ", ".join(symbols) if len(symbols) <= 2 else f"{symbols[0]} and {len(symbols) - 1} more"
-        then = pairs[0][0].on_failure
+        really = scene.imported.get(symbols[0])
+        then = pairs[0][0].on_failure if really is None or really.is_import_error else ""
         yield f"asked {who}, found {cause}" + (f" (then: {then})" if then else "")
 
 
@@ -71,8 +72,8 @@ def symbol_answer(scene: Surroundings, symbol: str) -> SymbolAnswer:
     """What source and interpreter say of a symbol, joined. The interpreter decides where both speak."""
     read = scene.resolve(symbol)
     really = scene.imported.get(symbol)
-    if really is None:
-        return _by_source(scene, read)
+    if really is None or really.outcome == "untried":
+        return _by_source(scene, read, really.message if really else scene.not_imported)
     proofs = (*read.chain[-1:], *_import_proofs(symbol, really, scene))
     if really.outcome == "found":
         home = really.home or read.home
@@ -129,7 +130,8 @@ def _hint(scene: Surroundings, symbol: str, really: Imported, places: tuple[obje
     if missing:
         return f"install what ships {missing.partition('.')[0]}"
     if really.outcome in ("crash", "hang"):
-        return f"{scene.installation.name} -X faulthandler -c 'import {symbol.rpartition('.')[0] or symbol}'"
+        module = really.inside or symbol.rpartition(".")[0] or symbol
+        return f"{scene.installation.name} -X faulthandler -c 'import {module}'"
     return _with_it(symbol)
 
 
@@ -146,7 +148,7 @@ def _missing(really: Imported) -> str:
     return next((match[1] for match in found), "")
 
 
-def _by_source(scene: Surroundings, read: Resolution) -> SymbolAnswer:
+def _by_source(scene: Surroundings, read: Resolution, not_imported: str) -> SymbolAnswer:
     """Without an import: a name that the source does not have is missing; one that it has may still fail."""
     if read.existence is Existence.MISSING and not scene.partial:
         instead = whereabouts(scene.sources, read)
@@ -163,7 +165,7 @@ def _by_source(scene: Surroundings, read: Resolution) -> SymbolAnswer:
     return SymbolAnswer(
         symbol=read.asked,
         answer=Answer.NOT_KNOWN,
-        why=f"{read.asked}: {said}; importing it was not tried: {scene.not_imported or 'nobody asked for it'}",
+        why=f"{read.asked}: {said}; importing it was not tried: {not_imported or 'nobody asked for it'}",
         home=read.home,
         proofs=read.chain,
         hint="the same with --python and without --no-import" if scene.not_imported else "",

@@ -162,13 +162,17 @@ class Imported(msgspec.Struct, frozen=True):
     """What came of importing a symbol.
 
     Attributes:
-        outcome: "found", "error" (an exception), "crash" (a signal), "hang" (the time limit), "exit" (it left).
+        outcome: "found", "error" (an exception), "crash" (a signal), "hang" (the time limit), "exit" (it left),
+            "untried" (the time for all of them was over).
         kind: of what was found: "function", "module", "type", ...
         home: where it was really defined: its `__module__` and `__qualname__`.
+        inside: the module whose import its process ended in, "" where it ended in none.
+        lacks: the dotted name that is not there, where that is the error.
         frames: the last lines of the traceback, file:line.
         swallowed: imports that failed inside the symbol's own package.
         output: the end of what its process printed, where that process ended without an answer.
-        loaded: files of the package that were used -> (size, time of change): the answer holds while they stay.
+        loaded: files of the package and of that of `inside` that were used -> (size, time of change): the answer holds
+            while they stay.
     """
 
     outcome: str
@@ -178,11 +182,18 @@ class Imported(msgspec.Struct, frozen=True):
     file: str = ""
     line: int = 0
     type: str = ""
+    inside: str = ""
+    lacks: str = ""
     frames: tuple[str, ...] = ()
     swallowed: tuple[Swallowed, ...] = ()
     output: str = ""
     loaded: dict[str, tuple[int, int]] = {}
     seconds: float = 0.0
+
+    @property
+    def is_import_error(self) -> bool:
+        """Whether a guard around the import sees it fail: no `except` runs in a process that a signal ends."""
+        return self.outcome == "error" and (self.type in ("ImportError", "ModuleNotFoundError") or bool(self.lacks))
 
 
 class Told(msgspec.Struct, frozen=True):

@@ -1,6 +1,9 @@
 """Runs in the audited interpreter, once for each group of names: imports them and tells what was found.
 
-Its arguments: FD LIMIT_S SYMBOL... ; one JSON line a symbol is written to FD.
+Its arguments: FD PARENT LIMIT_S BLOCKED SYMBOL... ; BLOCKED is a JSON list of modules whose import ended another such
+process. What is written to FD, a JSON line each: ["+", MODULE, FILE] when the code of a module begins to run,
+["-", MODULE] when it is over, ["!", MODULE] before it ends itself because a blocked module is asked for, and an object
+for each symbol. So whoever reads it knows, however this process ends, which module's import it ended in.
 
 Every import that fails on the way is kept with who asked for it, also where the asker swallowed the error: a name that
 is missing from a package is explained by the import that failed inside it, possibly modules away.
@@ -9,7 +12,9 @@ is missing from a package is explained by the import that failed inside it, poss
 from __future__ import annotations
 
 import builtins
+import faulthandler
 import importlib
+import importlib.abc
 import json
 import os
 import signal
@@ -19,6 +24,7 @@ import traceback
 from typing import Any
 
 _MOST = 40
+_KILL = 9
 _import = builtins.__import__
 failures: list[tuple[str, str, Exception, str]] = []
 
@@ -46,8 +52,27 @@ def _note(name: str, error: Exception, asker: Any) -> None:
         failures.append((name, asked_by, error, f"{frame.f_code.co_filename}:{frame.f_lineno}"))
 
 
+class AbsentError(AttributeError):
+    """That a name is not there, as opposed to an error of code on the way to it."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.absent = name
+
+
 def _shown(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error)[:500]}"
+    return f"{_type(error)}: {str(error)[:500]}"
+
+
+def _type(error: BaseException) -> str:
+    return AttributeError.__name__ if isinstance(error, AbsentError) else type(error).__name__
+
+
+def _lacking(error: BaseException) -> str:
+    """The dotted name that is not there; "" for an error of another kind."""
+    if isinstance(error, AbsentError):
+        return error.absent
+    return error.name or "" if isinstance(error, ModuleNotFoundError) else ""
 
 
 def found(symbol: str) -> tuple[Any, str]:
@@ -73,7 +98,7 @@ def found(symbol: str) -> tuple[Any, str]:
                         raise
             if not hasattr(thing, part):
                 kind = "module" if thing is sys.modules.get(module) else type(thing).__name__
-                raise AttributeError(f"{kind} {module!r} has no {part!r}")
+                raise AbsentError(f"{kind} {module!r} has no {part!r}", f"{module}.{part}")
             thing = getattr(thing, part)
             module = path if path in sys.modules else module
         return thing, module
@@ -105,7 +130,8 @@ def tried(symbol: str) -> dict[str, Any]:
     except BaseException as error:  # SystemExit from a module is an answer too
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if f.filename != "<string>" and "importlib" not in f.filename]
-        entry = {"outcome": "error", "message": _shown(error), "type": type(error).__name__}
+        entry = {"outcome": "error", "message": _shown(error), "type": _type(error)}
+        entry["lacks"] = _lacking(error)
         entry["frames"] = [f"{f.filename}:{f.lineno}" for f in own[-4:]]
     top = symbol.partition(".")[0]
     entry["swallowed"] = [
@@ -129,13 +155,75 @@ def _loaded(top: str) -> dict[str, list[int]]:
     return files
 
 
+class Watch(importlib.abc.MetaPathFinder):
+    """Tells of every module when its code begins to run and when that is over, and refuses those that are blocked."""
+
+    def __init__(self, reply: int, blocked: list[str]) -> None:
+        self.reply = reply
+        self.blocked = frozenset(blocked)
+
+    def tell(self, said: Any) -> None:
+        os.write(self.reply, (json.dumps(said) + "\n").encode("utf-8"))
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name in self.blocked:
+            self.tell(["!", name])
+            os._exit(0)
+        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        loader = spec.loader if spec is not None else None
+        if spec is not None and hasattr(loader, "__dict__") and not isinstance(loader, type):
+            self.watch(loader, name, spec.origin)
+        return spec
+
+    def watch(self, loader: Any, name: str, origin: str | None) -> None:
+        """A compiled module runs code when it is made, one of Python when it is executed."""
+        make, run = getattr(loader, "create_module", None), getattr(loader, "exec_module", None)
+        if make is None or run is None:
+            return
+
+        def create_module(spec: Any) -> Any:
+            self.tell(["+", name, origin or ""])
+            try:
+                return make(spec)
+            except BaseException:
+                self.tell(["-", name])
+                raise
+
+        def exec_module(module: Any) -> None:
+            try:
+                run(module)
+            finally:
+                self.tell(["-", name])
+
+        loader.create_module, loader.exec_module = create_module, exec_module
+
+
+def end_with(parent: int) -> None:
+    """Asks the system to end this process with the one that started it, which Linux does."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, _KILL)  # PR_SET_PDEATHSIG
+    except (ImportError, OSError, AttributeError):
+        return
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def main() -> None:
-    reply, limit_s, symbols = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    signal.alarm(limit_s)  # if whoever started this is gone, nobody else ends it
+    reply, parent, limit_s, blocked = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
+    symbols = sys.argv[5:]
+    signal.alarm(limit_s)  # where the system does not do it: if whoever started this is gone, nobody else ends it
+    end_with(parent)
+    faulthandler.register(signal.SIGUSR1)  # whoever ends it asks before where it is
     sys.argv[:] = ["-c"]
     builtins.__import__ = watching
+    watch = Watch(reply, blocked)
+    sys.meta_path.insert(0, watch)
     for symbol in symbols:
-        os.write(reply, (json.dumps(tried(symbol)) + "\n").encode("utf-8"))
+        watch.tell(tried(symbol))
     sys.stdout.flush()
     os._exit(0)
 
