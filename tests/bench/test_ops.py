@@ -203,7 +203,7 @@ def test_a_launch_that_hangs_and_one_that_dies_are_named_and_the_others_timed(
         "head",
     }
     assert told.count("ceilings of memory") == 2  # started again once: the last launch is the one that dies
-    assert told[1].startswith("embedding: 1 rows of")
+    assert told[1].startswith("embedding: 1 row of")
 
 
 def test_a_process_that_says_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ known".
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed, unknown
 from sublight.facts.gpu import get_gpu
 from sublight.trials.job import Outcome, Timed, in_words
-from sublight.units import show_percent, show_rate, show_time
+from sublight.units import counted, show_percent, show_rate, show_time
 
 FAST_SHARE = 0.25
 _NOTHING_RAN = "nothing ran that could be compared"
@@ -138,5 +138,5 @@ def _protocol(one: Timed) -> str:
     kept = "" if one.measurement.cold is not False else "; part of its weights may lie in the cache"
     return (
         f"{one.measurement.clock}, {timing.rounds} rounds of {timing.calls} calls, quartiles {timing.spread:.1%} "
-        f"apart, {one.measurement.sets} sets of weights in turn{kept}"
+        f"apart, {counted(one.measurement.sets, 'set')} of weights in turn{kept}"
     )

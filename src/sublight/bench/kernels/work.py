@@ -26,6 +26,7 @@ from sublight.facts.workload import Routing
 from sublight.kernels.numerics.formats import BLOCK_FORMATS
 from sublight.kernels.problem import MoeProblem
 from sublight.kernels.reference import Experts
+from sublight.units import counted
 
 _PLAIN_TOLERANCE = 3e-3  # bf16 weights: rounding of the output, and sums in another order
 _DIRTY_BYTES = 256 << 20
@@ -110,7 +111,7 @@ def _prepare(bench: _Bench, name: str) -> None:
 
 def _refusal(bench: _Bench, candidate: Candidate, tokens: int) -> str:
     if candidate.token_limit is not None and tokens > candidate.token_limit:
-        return f"it takes {candidate.token_limit} tokens at most"
+        return f"it takes {counted(candidate.token_limit, 'token')} at most"
     return candidate.refuses(msgspec.structs.replace(bench.job.problem, tokens=tokens), bench.device)
 
 

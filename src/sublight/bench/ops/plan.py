@@ -14,6 +14,7 @@ from sublight.facts.tensors import Cache, Tensor
 from sublight.facts.workload import Workload
 from sublight.limits.ops import step_ops
 from sublight.limits.sharding import heads_on_rank, shape_on_rank
+from sublight.units import counted
 
 _MLP_ROWS = ("mlp.dense", "moe.shared")
 _NO_LIBRARY = {
@@ -188,7 +189,7 @@ def _absorb(tensor: Tensor, row: str, workload: Workload, tokens: int) -> Launch
     way = f"{each} to {latent}" if turned else f"{latent} to {each}"
     return Launch(
         product="batched",
-        what=f"{heads} heads, [{tokens}, {way}] {tensor.format.title}",
+        what=f"{counted(heads, 'head')}, [{tokens}, {way}] {tensor.format.title}",
         rows=each,
         columns=latent,
         batch=heads,
@@ -217,7 +218,7 @@ def _embedding(tensor: Tensor, workload: Workload) -> Launch:
     rows, columns = shape_on_rank(tensor, workload.layout)
     return Launch(
         product="embedding",
-        what=f"{workload.tokens} rows of [{rows}, {columns}] {tensor.format.title}",
+        what=f"{counted(workload.tokens, 'row')} of [{rows}, {columns}] {tensor.format.title}",
         rows=rows,
         columns=columns,
         tokens=workload.tokens,
