@@ -51,6 +51,14 @@ def test_a_name_is_its_own_in_every_spelling() -> None:
     ]
 
 
+def test_a_place_that_ends_like_the_name_is_no_name() -> None:
+    text = page(ladder("marlin", "no kernels.marlin here"), ladder("triton", "no kernels.triton here"))
+    assert [item.partition(" Try")[0] for item in why_not(text)] == [
+        "marlin: not reachable: no kernels.marlin here.",
+        "triton: not reachable: no kernels.triton here.",
+    ]
+
+
 def test_what_all_can_try_stands_once_below() -> None:
     reasons = {"one": "first", "two": "second", "three": "third"}
     alike = [ladder(name, f"refused: {reason}", hint="another layout") for name, reason in reasons.items()]
@@ -58,7 +66,7 @@ def test_what_all_can_try_stands_once_below() -> None:
     assert why_not(text)[:3] == [f"{name}: not reachable: refused: {reason}." for name, reason in reasons.items()]
     assert why_not(text)[3].startswith("four: not reachable: refused: fourth. Try: another card.")
     assert text.count("another layout") == 1
-    assert "\nTry, where nothing else is named: another layout.\n" in text
+    assert "\nTry for reachable, where nothing else is named: another layout.\n" in text
 
 
 def test_the_class_of_each_is_left_open_and_one_destination_of_all_is_named() -> None:

@@ -34,13 +34,13 @@ def tuned_files(auditor: Auditor, log: EngineLog, version: str) -> Tuned:
     looking = _Looking(auditor, f"{place.folder}/{engine.package}", same)
     found = {asked: looking.folder(asked, fact.get("file")) for fact in facts if (asked := fact.get("folder"))}
     tables = {name: data for fact in facts if fact.kind in _USED for name, data in looking.table(fact).items()}
-    return Tuned(
-        folders={asked: looking.told(path) for asked, path in found.items() if path},
-        tables=tables,
-        unread="the audited installation has no such folder"
-        if same
-        else f"the log is of {log.engine} {log.engine_version}, and audited is {version}",
-    )
+    if not same:
+        unread = f"the log is of {log.engine} {log.engine_version}, and audited is {version}"
+    else:
+        recorded = isinstance(auditor.door, SnapshotDoor)
+        unread = "the snapshot has no such folder" if recorded else "the audited installation has no such folder"
+    folders = {asked: looking.told(path) for asked, path in found.items() if path}
+    return Tuned(folders=folders, tables=tables, unread=unread)
 
 
 def tuned_folders(auditor: Auditor, package: str) -> list[str]:

@@ -79,7 +79,8 @@ def _told(
     yield Heading(title, 3)
     yield Listing(tuple(_reason(said, cards, shared, tone) for (*_, cards), said in told.items()))
     if shared:
-        yield Paragraph(f"Try, where nothing else is named: {shared}.", tone)
+        rungs = dict.fromkeys(rung.value for rung, _, hint, _ in told if hint == shared)
+        yield Paragraph(f"Try for {' and '.join(rungs)}, where nothing else is named: {shared}.", tone)
 
 
 _OFTEN = 3  # lines that have one thing to try: it then stands below them, once
@@ -89,7 +90,7 @@ _ABOUT_A_CARD = re.compile(r"current device|compute capability not supported")
 
 def _own_name(name: str) -> re.Pattern[str]:
     """A backend's name as sentences have it: in quotes, as a member of an enumeration, and in its plural."""
-    return re.compile(rf"(?<![\w.])(?:[A-Z]\w*\.)?'?{re.escape(name)}s?'?(?!\w)", re.IGNORECASE)
+    return re.compile(rf"(?<![\w.])(?-i:[A-Z]\w*\.)?'?{re.escape(name)}s?'?(?!\w)", re.IGNORECASE)
 
 
 def _own_class(destination: str) -> re.Pattern[str]:
