@@ -40,6 +40,14 @@ def test_a_variable_that_a_flag_replaced_leads_to_the_flag(
         f"VLLM_FLASHINFER_MOE_BACKEND: {no_effect}. Try: unset it and set --moe-backend."
     )
     assert said(run.out, "VLLM_LOGING_LEVEL").endswith("Try: VLLM_LOGGING_LEVEL.")
+    chosen = "Using 'FLASHINFER_CUTLASS' NvFp4 MoE backend out of potential backends: ['FLASHINFER_CUTLASS']."
+    log = log_of(tmp_path, "0.33.0", "/x/configs", chosen)
+    again = sublight("audit", "vllm", "--python", environment.python, *QUESTION, "--no-import", "--log", log)
+    assert said(again.out, "VLLM_FLASHINFER_MOE_BACKEND") == (  # once, and with what holds
+        "VLLM_FLASHINFER_MOE_BACKEND: VLLM_FLASHINFER_MOE_BACKEND=latency is not read by vLLM 0.33.0, which has "
+        "--moe-backend instead. Effective: moe_backend not printed -> FLASHINFER_CUTLASS for NvFp4 experts. Try: unset "
+        "it and set --moe-backend."
+    )
 
 
 CONFIGS = "vllm/model_executor/layers/fused_moe/configs"

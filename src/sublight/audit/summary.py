@@ -50,7 +50,10 @@ def audit(auditor: Auditor, question: Question) -> Audit:
     found += _of_trying(auditor, engines)
     if log is not None:
         known = _beside(log, auditor, question, engines, variables)
-        found += of_log(log, known, names)
+        said = list(of_log(log, known, names))
+        # The log says of a variable what the environment does, and what holds instead.
+        told = {item.subject for item in said} & known.environment.keys()
+        found = [*(item for item in found if item.subject not in told), *said]
     return record(auditor, question.target, tuple(engines), (), found)
 
 
