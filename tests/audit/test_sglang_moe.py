@@ -345,3 +345,12 @@ def test_the_engines_advice_is_followed_before_it_is_given(gpu: str, name: str, 
     found = ask(sources("sglang==0.5.23"), name, whole("glm-5-nvfp4", gpu, tp=8))
     assert found.answer is Answer.FAIL
     assert found.hint.startswith(hint)
+
+
+@pytest.mark.parametrize("name", ["aiter", "marlin", "cutlass", "humming"])
+def test_names_that_a_bf16_checkpoint_swallows(name: str) -> None:
+    """AMD's library among them: a test that holds for BF16 mentions it, and does not hold because of it."""
+    found = ask(sources("sglang==0.5.23"), name, whole("qwen3-30b-a3b", "h200"))
+    assert found.answer is Answer.FAIL
+    assert f"no branch on the way to it asks for {name}" in found.why
+    assert found.destination.endswith(".fused_moe_kernel")

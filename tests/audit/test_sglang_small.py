@@ -304,3 +304,32 @@ def test_advice_that_does_not_work_here_is_not_repeated(sources: Sources) -> Non
     assert found.hint == (
         "auto, which leads to plain_fused_moe here; swallowed, which the engine advises, does not work here either"
     )
+
+
+@pytest.mark.parametrize(
+    ("condition", "answer"),
+    [
+        ("hasattr(layer, 'weight') or use_swallowed", Answer.FAIL),
+        ("not use_swallowed", Answer.FAIL),
+        ("get_backend().value != 'fast' or get_backend().value == 'swallowed'", Answer.FAIL),
+        ("hasattr(layer, 'weight') and get_backend().value == 'swallowed'", Answer.PASS),
+        ("use_swallowed or get_backend().value in ('torn', 'swallowed')", Answer.PASS),
+        ("not (use_swallowed or get_backend().value != 'swallowed')", Answer.PASS),
+    ],
+)
+def test_a_condition_asks_for_a_name_where_it_holds_because_of_it(
+    sources: Sources, condition: str, answer: Answer
+) -> None:
+    """A condition that mentions the name, and holds for another reason or the opposite one, leads all others there too."""
+    old = "        from vendor.fallback import plain_fused_moe\n"
+    new = f"""        use_swallowed = False
+        if {condition}:
+            from vendor.fallback import plain_fused_moe
+
+            return plain_fused_moe(x)
+        from vendor.fallback import plain_fused_moe
+"""
+    found = ask(edited(sources, {METHOD: (old, new)}), "swallowed")
+    assert found.answer is answer
+    assert ("no branch on the way to it asks for swallowed" in found.why) is (answer is Answer.FAIL)
+    assert found.destination == "vendor.fallback.plain_fused_moe"

@@ -1,6 +1,7 @@
 """What happened on the way through a program that was read: decisions, calls, refusals, imports, writes, messages."""
 
 import ast
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
 
 from sublight.audit.source.tree import Module
@@ -14,6 +15,15 @@ def shown(node: ast.AST) -> str:
     """An expression as text, on one line and not too long."""
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= TEXT_AT_MOST else text[: TEXT_AT_MOST - 3] + "..."
+
+
+@lru_cache(maxsize=32_768)
+def alternatives(test: ast.expr) -> tuple[ast.BoolOp, ...]:
+    """Every `or` inside an expression."""
+    return tuple(node for node in ast.walk(test) if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or))
+
+
+_NONE: Mapping[ast.BoolOp, ast.expr] = {}
 
 
 class Condition:
@@ -47,6 +57,7 @@ class Event:
         conditions: the unknown conditions this hangs on; empty when it happens for certain.
         function: dotted name of the function it happened in, "" for module level.
         depth: how many calls deep.
+        because: of a branch: each `or` of its test -> the part that it came to, the first that holds where one does.
         how, on_failure: of imports, as the audit's contract has them.
     """
 
@@ -71,6 +82,7 @@ class Event:
         self.name = name
         self.outcome = outcome
         self.value = value
+        self.because: Mapping[ast.BoolOp, ast.expr] = _NONE
         self.how = ""
         self.on_failure = ""
         self.condition = ""

@@ -73,6 +73,8 @@ def boolean(machine: Machine, node: ast.BoolOp, scope: Scope) -> Value:
 def _operands(machine: Machine, node: ast.BoolOp, values: list[ast.expr], scope: Scope) -> Value:
     stops = isinstance(node.op, ast.Or)
     value = machine.value(values[0], scope)
+    if stops:
+        machine.decided[node] = values[0]
     if len(values) == 1:
         return value
     answer = operators.truth(value)
@@ -136,7 +138,7 @@ def _compared(machine: Machine, kind: ast.cmpop, left: Value, right: Value, node
 
 def conditional(machine: Machine, node: ast.IfExp, scope: Scope) -> Value:
     answer = operators.truth(machine.value(node.test, scope))
-    machine.note("branch", scope.module.module, node.test, outcome=answer)
+    machine.branch(node.test, scope, answer)
     if answer is not None:
         return machine.value(node.body if answer else node.orelse, scope)
     found: list[Value] = []

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from sublight.audit.source.events import Condition, Event
+from sublight.audit.source.events import Condition, Event, alternatives
 from sublight.audit.source.facts import Facts
 from sublight.audit.source.journal import Journal, State
 from sublight.audit.source.tree import Module, Sources
@@ -97,6 +97,7 @@ class Machine(ABC):
         self.spaces: dict[str, Namespace | None] = {}
         self.reached: set[str] = set()  # modules that are loaded by now, walked or not
         self.kept: dict[tuple[object, ...], tuple[Value, Value]] = {}  # answers of cached functions
+        self.decided: dict[ast.BoolOp, ast.expr] = {}  # an `or` -> the part that it came to when it was last asked
         self.resolving: set[tuple[str, str]] = set()  # imported names being looked up
         self.opened: list[Instance] = []  # objects that got an attribute whose name is not known
         self.steps = 0
@@ -182,6 +183,13 @@ class Machine(ABC):
         event = Event(kind, module, node, conditions, len(self.active), function, name, outcome, value)
         self.events.append(event)
         return event
+
+    def branch(self, test: ast.expr, scope: Scope, answer: bool | None) -> None:
+        """Notes a test that was just worked out."""
+        event = self.note("branch", scope.module.module, test, outcome=answer)
+        for either in alternatives(test):
+            if either in self.decided:
+                event.because = {**event.because, either: self.decided[either]}
 
     # -- unknown decisions --------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from sublight.audit.source.values import (
 
 def if_(machine: Machine, node: ast.If, scope: Scope) -> Ended | None:
     answer = operators.truth(machine.value(node.test, scope))
-    machine.note("branch", scope.module.module, node.test, outcome=answer)
+    machine.branch(node.test, scope, answer)
     if answer is not None:
         return machine.block(node.body if answer else node.orelse, scope)
     return machine.fork(

@@ -1,9 +1,10 @@
 """Whether a kernel is the one a name asks for: by the kernel's own name, or by a decision that asks for the name."""
 
+import ast
 import re
 
 from sublight.audit.engines.sglang import kernels
-from sublight.audit.source.events import Event
+from sublight.audit.source.events import Event, shown
 
 # Words of a name that say nothing about which kernel it is.
 _LOOSE = frozenset(("experimental", "sgl", "routed", "kernel", "kernels", "auto", "ops", "lora"))
@@ -33,9 +34,28 @@ def _squeezed(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def asks_for(text: str, spelled: list[str]) -> bool:
-    """Whether a condition asks for a name, under any of its spellings."""
-    said = text.lower()
+def asks_for(event: Event, spelled: list[str]) -> bool:
+    """Whether a condition that holds asks for a name, under any of its spellings, and holds because of it.
+
+    Of an `or` that is the part which it came to; what stands under a `not`, or is unequal, is not asked for.
+    """
+    return isinstance(event.node, ast.expr) and _holds_for(event.node, event, spelled, holds=True)
+
+
+def _holds_for(node: ast.expr, event: Event, spelled: list[str], holds: bool) -> bool:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _holds_for(node.operand, event, spelled, not holds)
+    if isinstance(node, ast.BoolOp):
+        if isinstance(node.op, ast.Or) is not holds:
+            return any(_holds_for(part, event, spelled, holds) for part in node.values)
+        part = event.because.get(node)
+        return part is not None and _holds_for(part, event, spelled, holds)
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.NotEq, ast.NotIn)):
+        holds = not holds
+    return holds and _names(shown(node).lower(), spelled)
+
+
+def _names(said: str, spelled: list[str]) -> bool:
     return any(
         re.search(rf"(?<![a-z0-9_]){re.escape(each)}(?![a-z0-9_])", said)
         or re.search(rf"(?:is|enable|use)_{re.escape(each)}(?:_moe)?\b", said)

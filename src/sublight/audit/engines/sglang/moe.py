@@ -212,7 +212,7 @@ def _judged(
     chosen = working[0]
     end = kernels.destination(chosen)
     spelled = _spellings(begun, name)
-    branches = [event for event in _choices(way) if event.outcome is True and matching.asks_for(event.text, spelled)]
+    branches = [event for event in _choices(way) if event.outcome is True and matching.asks_for(event, spelled)]
     begun.ends[name, a2a] = end
     fits = name == "auto" or matching.alike(name, chosen) or bool(branches)
     fits = fits or (chosen.certain and _specific(begun, name, a2a, end))
