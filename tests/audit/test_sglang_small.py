@@ -320,7 +320,7 @@ def test_advice_that_does_not_work_here_is_not_repeated(sources: Sources) -> Non
 def test_a_condition_asks_for_a_name_where_it_holds_because_of_it(
     sources: Sources, condition: str, answer: Answer
 ) -> None:
-    """A condition that mentions the name, and holds for another reason or the opposite one, leads all others there too."""
+    """A condition that mentions the name, and holds for another reason or the opposite one, leads others there too."""
     old = "        from vendor.fallback import plain_fused_moe\n"
     new = f"""        use_swallowed = False
         if {condition}:

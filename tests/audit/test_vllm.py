@@ -259,6 +259,8 @@ def test_declared(new: Sources) -> None:
     assert (batched.selectable, batched.in_enum, batched.flag) == (False, True, "")
     assert batched.proofs[0].where == f"{ORACLE}:48"
     assert VLLM.route(new, batched, target((10, 0))).answer is Answer.FAIL
+    here = [item.name for item in declared if not item.selectable and VLLM.concerns(item, target((12, 0)))]
+    assert here == ["FLASHINFER_CUTEDSL_BATCHED"]
 
 
 def test_variables_come_and_go(old: Sources, new: Sources) -> None:

@@ -312,3 +312,47 @@ def test_linear_kernels_of_a_version_that_returns_a_member(tmp_path: Path) -> No
     unsure = VLLM.route(sources, declared["compiled"], target((9, 0)))
     assert unsure.answer is Answer.NOT_KNOWN
     assert unsure.why.startswith("compiled, if ops.compiled_for_this_card()")
+
+
+def test_a_name_that_no_option_takes_is_none_of_another_formats_or_of_an_options_own(tmp_path: Path) -> None:
+    other = """
+        from enum import Enum
+
+        class OtherBackend(Enum):
+            NONE = "NONE"
+            LEFT = "LEFT"
+            GIVEN = "GIVEN"
+            ALONE = "ALONE"
+
+        def map_fp8_backend(name):
+            return {"left": OtherBackend.LEFT}[name]
+        """
+    own = """
+        from enum import Enum
+
+        class OwnBackend(Enum):
+            LEFT = "LEFT"
+            GIVEN = "GIVEN"
+            INSIDE = "INSIDE"
+
+        def map_nvfp4_backend(name):
+            return {"given": OwnBackend.GIVEN}[name]
+        """
+    files = {
+        "vllm/config/kernel.py": """
+            from typing import Literal
+
+            MoEBackend = Literal["auto", "left", "given"]
+            """,
+        "vllm/engine/arg_utils.py": 'parser.add_argument("--moe-backend")\n',
+        f"{FUSED}/oracle/fp8.py": other,
+        f"{FUSED}/oracle/nvfp4.py": own,
+    }
+    sources = written(tmp_path, files)
+    found = VLLM.declared(sources, "moe")
+    assert [item.name for item in found if item.selectable] == ["auto", "left", "given"]
+    assert [item.name for item in found if not item.selectable] == ["ALONE", "INSIDE"]
+    four, eight = target((12, 0)), target((12, 0), expert_format="FP8", activation_format="FP8")
+    assert [item.name for item in found if not item.selectable and VLLM.concerns(item, four)] == ["INSIDE"]
+    assert [item.name for item in found if not item.selectable and VLLM.concerns(item, eight)] == ["ALONE"]
+    assert all(VLLM.concerns(item, four) for item in found if item.selectable)

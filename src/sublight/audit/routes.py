@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from sublight.audit.beside import beside
-from sublight.audit.engines.base import Declaration, Engine, Gate, Pin, Route
+from sublight.audit.engines.base import Declaration, Engine, Gate, HasFormats, Pin, Route
 from sublight.audit.guarded import Together, guards
 from sublight.audit.importable import needs_of
 from sublight.audit.installation import Installation
@@ -97,6 +97,8 @@ def read(
     for area in areas:
         try:
             declared[area] = engine.declared(sources, area)
+            if isinstance(engine, HasFormats):
+                declared[area] = tuple(item for item in declared[area] if engine.concerns(item, target))
         except Exception as error:
             not_read[area] = _failed(error)
             continue

@@ -114,6 +114,15 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
+class HasFormats(Protocol):
+    """An engine with lists of names apart for formats of weights."""
+
+    def concerns(self, declaration: Declaration, target: Target) -> bool:
+        """Whether a name is one for the target; of another format's own list it is none."""
+        ...
+
+
+@runtime_checkable
 class HasLayout(Protocol):
     """An engine whose options for a layout are known."""
 

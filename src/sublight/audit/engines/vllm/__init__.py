@@ -39,6 +39,11 @@ class Vllm:
             return collectives.declared(sources)
         return attention.declared(sources) if area == "attention" else ()
 
+    def concerns(self, declaration: Declaration, target: Target) -> bool:
+        from sublight.audit.engines.vllm.declared import concerns
+
+        return concerns(declaration, target)
+
     def route(
         self, sources: Sources, declaration: Declaration, target: Target, assumed: Assumed | None = None
     ) -> Route:

@@ -1,20 +1,24 @@
 """What a version of vLLM declares: names of its options, of its enumerations, and variables it reads.
 
 An option's names are a `Literal` of its configuration; which of them mean something for a weight format stands in the
-mapping of that format's oracle. A member of an oracle's enumeration that no name leads to is chosen by vLLM alone.
+mapping of that format's oracle. A member of an oracle's enumeration that no name leads to, and none is called like,
+is chosen by vLLM alone.
 """
 
 import ast
 from collections.abc import Iterator
 
 from sublight.audit.engines.base import Declaration
+from sublight.audit.engines.vllm.formats import scheme_of
 from sublight.audit.ladder import Proof
 from sublight.audit.source.outline import bindings
 from sublight.audit.source.tree import Module, Sources
+from sublight.audit.target import Target
 
 CONFIGURATIONS = "vllm.config"
 ARGUMENTS = "vllm.engine.arg_utils"
 ORACLES = "vllm.model_executor.layers.fused_moe.oracle"
+_NO_BACKEND = "NONE"  # a member that stands for none of them
 VARIABLES = ("vllm.envs", "environment_variables")
 
 
@@ -81,10 +85,21 @@ def moe(sources: Sources) -> tuple[Declaration, ...]:
             Declaration(item.area, item.name, item.flag, item.selectable, known, (*item.proofs, *places), note)
         )
     unnamed: dict[str, Declaration] = {}
+    options = {item.name for item in declared}
     for item in _unnamed(sources):
+        if item.name.lower() in options:
+            continue  # the option takes it; that this format's oracle does not map it is for the route to say
         before = unnamed.get(item.name)
         unnamed[item.name] = _joined(before, item) if before else item
     return (*declared, *unnamed.values())
+
+
+def concerns(declaration: Declaration, target: Target) -> bool:
+    """Whether a name is worth an answer for the target: of those that no option takes, its own format's."""
+    scheme = scheme_of(target)
+    if declaration.area != "moe" or declaration.selectable is not False or scheme is None:
+        return True
+    return any(_stem(proof) == scheme.oracle for proof in declaration.proofs)
 
 
 def _joined(a: Declaration, b: Declaration) -> Declaration:
@@ -114,17 +129,17 @@ def _mapped(sources: Sources) -> Iterator[tuple[str, tuple[Proof, ...]]]:
 
 
 def _unnamed(sources: Sources) -> Iterator[Declaration]:
-    """Members of the oracles' enumerations that no name leads to."""
-    for module in _oracles(sources):
-        led = {item.attr for node in _maps(module) for item in ast.walk(node) if isinstance(item, ast.Attribute)}
-        if not led:
-            continue
+    """Members of the oracles' enumerations that no name leads to, in whichever of them."""
+    modules = [module for module in _oracles(sources) if _maps(module)]
+    maps = [node for module in modules for node in _maps(module)]
+    led = {item.attr for node in maps for item in ast.walk(node) if isinstance(item, ast.Attribute)}
+    for module in modules:
         for node in module.tree.body:
             if isinstance(node, ast.ClassDef) and any("Enum" in ast.unparse(base) for base in node.bases):
                 for item in node.body:
                     if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
                         name = item.targets[0].id
-                        if name not in led:
+                        if name not in led and name != _NO_BACKEND:
                             proof = Proof("source", module.at(item), module.line(item.lineno))
                             yield Declaration("moe", name, "", False, True, (proof,), _alone(_stem(proof)))
 
