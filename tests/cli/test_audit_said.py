@@ -107,6 +107,25 @@ def test_the_nearest_tuned_file_is_found_by_every_way_in(
         assert NEAREST in said(run.out, "Triton MoE: wanted")
 
 
+def test_tables_for_other_versions_of_triton_count_as_well(sublight: Sublight, tmp_path: Path) -> None:
+    """SGLang has a folder a version; a version newer than all of them has none."""
+    configs = "sglang/srt/layers/moe/configs"
+    site = Site(tmp_path / "site")
+    files = {f"{configs}/triton_3_5_1/E=256,N=512,{CARD}": "{}", f"{configs}/triton_3_4_0/E=256,N=512,{CARD}": "{}"}
+    site.install("sglang", "0.5.30", {"sglang/__init__.py": "", **files})
+    for version, nearest in (("3_4_0", "3_4_0"), ("3_9_0", "3_5_1"), ("3_5_1", "3_5_1")):
+        log = tmp_path / "server.log"
+        log.write_text(
+            "[2026-08-14 09:26:53] server_args=ServerArgs(model_path='m', tp_size=8)\n"
+            "[2026-08-14 09:26:54] Using default MoE kernel config. Performance might be sub-optimal! Config file not found at "
+            f"/opt/{configs}/triton_{version}/E=256,N=256,{CARD}, you can create them\n"
+        )
+        run = sublight("audit", "sglang", "--path", str(site.folder), *QUESTION, "--log", str(log))
+        assert f"Nearest of the 2 in {configs}: triton_{nearest}/E=256,N=512,{CARD}, which has N=512" in said(
+            run.out, "Triton MoE: wanted"
+        )
+
+
 def test_the_folder_that_the_log_names(sublight: Sublight, tmp_path: Path) -> None:
     """In the audited installation it is looked into whatever the version; the one elsewhere is of another version."""
     site = Site(tmp_path / "site")

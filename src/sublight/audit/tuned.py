@@ -76,14 +76,13 @@ class _Looking:
 
     def told(self, path: str) -> TunedFolder:
         """A folder as findings name it. One of a Triton version stands beside those of others, which count as well."""
-        above, _, name = path.rpartition("/")
-        of_a_triton = _OF_A_TRITON.fullmatch(name) is not None
-        beside = [other for other in self.everywhere if of_a_triton and other.rpartition("/")[0] == above]
-        others = [
-            f"{other[len(above) + 1 :]}/{file}" for other in beside if other != path for file in self._files(other)
-        ]
         site = self._package.rpartition("/")[0]
-        return TunedFolder(path.removeprefix(f"{site}/"), (*self._files(path), *others))
+        above, _, name = path.rpartition("/")
+        if not _OF_A_TRITON.fullmatch(name):
+            return TunedFolder(path.removeprefix(f"{site}/"), tuple(self._files(path)))
+        beside = [other for other in self.everywhere if other.rpartition("/")[0] == above]
+        files = tuple(f"{other.rpartition('/')[2]}/{file}" for other in beside for file in self._files(other))
+        return TunedFolder(above.removeprefix(f"{site}/"), files)
 
     def table(self, fact: Fact) -> dict[str, bytes]:
         """The file that a line says is used, by name, and what is in it; nothing where it is not here."""

@@ -37,8 +37,8 @@ class TunedFolder(msgspec.Struct, frozen=True):
     """A folder of tuned kernel configurations of the audited installation.
 
     Attributes:
-        place: as a reader sees it: from the package on.
-        files: what is in it, and in its siblings of other Triton versions: paths from it, or from the folder above.
+        place: as a reader sees it: from the package on; above the folders of Triton's versions, where there are such.
+        files: what is in it, as paths from there.
     """
 
     place: str

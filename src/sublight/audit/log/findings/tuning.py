@@ -69,13 +69,15 @@ def _nearest(wanted: str, fact: Fact, tuned: Tuned) -> str:
     apart = {file: _differences(aim, fields) for file in folder.files if (fields := name_fields(file))}
     if not apart:
         return f"{folder.place} has no such files at all."
-    nearest = min(apart, key=lambda file: (len(apart[file]), "device_name" in apart[file], _far(aim, file), file))
+    own = fact.get("folder").rpartition("/")[2]
+    nearest = min(apart, key=lambda file: (len(apart[file]), "device_name" in apart[file], _far(aim, file, own), file))
     differ = apart[nearest]
     if not differ:
         return f"{nearest} is there now, in {folder.place}."
+    fields = name_fields(nearest)
     said = (
         ", ".join(
-            f"{name}={name_fields(nearest).get(name, 'none')}"
+            (f"{name}={fields[name]}" if name in fields else f"no {name}")
             + (f" (another {_MEANS[name]})" if name in _MEANS else "")
             for name in differ
             if name != "projection"
@@ -87,12 +89,17 @@ def _nearest(wanted: str, fact: Fact, tuned: Tuned) -> str:
     return f"Nearest of the {number:,} in {folder.place}: {nearest}, which has {said}.{tensor_parallel}"
 
 
-def _far(aim: dict[str, str], file: str) -> tuple[float, bool]:
-    """How far the sizes are from those wanted, by factors; a file for another version of Triton is a little farther."""
+def _far(aim: dict[str, str], file: str, own: str) -> tuple[float, bool, list[int]]:
+    """How far the sizes are from those wanted, by factors; then the own version of Triton, and the newest first."""
     fields = name_fields(file)
     pairs = [(aim.get(name, ""), fields.get(name, "")) for name in _MEANS]
     sizes = [(int(a), int(b)) for a, b in pairs if a.isdecimal() and b.isdecimal() and int(a) and int(b)]
-    return sum(abs(math.log2(a / b)) for a, b in sizes), "/" in file
+    folder = file.rpartition("/")[0]
+    return (
+        sum(abs(math.log2(a / b)) for a, b in sizes),
+        folder != own,
+        [-int(n) for n in re.findall(r"\d{1,9}", folder)],
+    )
 
 
 def _differences(a: dict[str, str], b: dict[str, str]) -> list[str]:
