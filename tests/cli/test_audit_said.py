@@ -1,5 +1,6 @@
 """`sublight audit` from outside: what it says beside the ladders, of variables that are set and of an engine's log."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -117,13 +118,13 @@ def test_tables_for_other_versions_of_triton_count_as_well(sublight: Sublight, t
         log = tmp_path / "server.log"
         log.write_text(
             "[2026-08-14 09:26:53] server_args=ServerArgs(model_path='m', tp_size=8)\n"
-            "[2026-08-14 09:26:54] Using default MoE kernel config. Performance might be sub-optimal! Config file not found at "
-            f"/opt/{configs}/triton_{version}/E=256,N=256,{CARD}, you can create them\n"
+            "[2026-08-14 09:26:54] Using default MoE kernel config. Performance might be sub-optimal! "
+            f"Config file not found at /opt/{configs}/triton_{version}/E=256,N=256,{CARD}, you can create them\n"
         )
-        run = sublight("audit", "sglang", "--path", str(site.folder), *QUESTION, "--log", str(log))
-        assert f"Nearest of the 2 in {configs}: triton_{nearest}/E=256,N=512,{CARD}, which has N=512" in said(
-            run.out, "Triton MoE: wanted"
-        )
+        run = sublight("audit", "sglang", "--path", str(site.folder), *QUESTION, "--log", str(log), "--json")
+        (found,) = [item for item in json.loads(run.out)["record"]["findings"] if item["subject"] == "Triton MoE"]
+        best = f"triton_{nearest}/E=256,N=512,{CARD}"
+        assert f"Nearest of the 2 in {configs}: {best}, which has N=512 (another width of a rank)." in found["text"]
 
 
 def test_the_folder_that_the_log_names(sublight: Sublight, tmp_path: Path) -> None:
