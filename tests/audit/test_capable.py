@@ -8,7 +8,7 @@ import pytest
 from sublight.audit.capable import capable
 from sublight.audit.findings import of_objects, of_toolchain
 from sublight.audit.ladder import Answer, Step
-from sublight.audit.replies import Objects, Tool
+from sublight.audit.replies import Imported, Objects, Tool
 from sublight.audit.run import staged_bytes
 from sublight.audit.scene import Scene
 from sublight.audit.tiles import Tile, of_tiles
@@ -30,6 +30,7 @@ def folder(tmp_path: Path) -> Path:
         "flashinfer/jit/__init__.py": "",
         "flashinfer/jit/fused.py": "def gen(): ...\n",
         "flashinfer/dsl.py": "import cutlass\ndef masked(): ...\n",
+        "flashinfer/wrapped.py": "from .dsl import masked\nclass Wrapper: ...\n",
         "tritonic/__init__.py": "import triton\ndef fused(): ...\n",
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
@@ -160,10 +161,29 @@ def test_built_on_the_machine_by_a_compiler_that_knows_the_card(folder: Path) ->
 
 
 def test_cute_dsl_brings_its_own_compiler(folder: Path) -> None:
+    """A kernel that takes it through another module waits for it, whatever nvcc would build of the same path."""
     wheels, owners = [distribution("flashinfer-python", "0.6.3")], {"flashinfer": ["flashinfer-python"]}
-    step = answered(scene(installation(wheels, owners, toolchain()), folder), "flashinfer.dsl.masked")
-    assert step.answer is Answer.NOT_KNOWN
-    assert "CuTe DSL's own compiler" in step.why
+    dsl = [*wheels, distribution("nvidia-cutlass-dsl", "4.5.0")], {**owners, "cutlass": ["nvidia-cutlass-dsl"]}
+    compiler = toolchain(nvcc("13.0.88", "90", "100", "120"))
+    for asked in (("flashinfer.dsl.masked",), ("flashinfer.cutlass_moe", "flashinfer.wrapped.Wrapper")):
+        step = answered(scene(installation(*dsl, compiler), folder), *asked)
+        assert step.answer is Answer.NOT_KNOWN
+        assert step.why == (
+            "built by CuTe DSL's own compiler (nvidia-cutlass-dsl 4.5.0) when it is first called, which was not tried"
+        )
+        without = answered(scene(installation(wheels, owners, compiler), folder), *asked)
+        assert without.answer is Answer.FAIL
+        assert without.why == (
+            "cutlass: CuTe DSL, whose compiler builds the kernel when it is first called, is not installed"
+        )
+        aside = answered(scene(installation(wheels, owners, interpreter=False), folder), *asked)
+        assert aside.answer is Answer.NOT_KNOWN
+    really = {"flashinfer.dsl.masked": Imported("found")}
+    loose = answered(scene(installation(wheels, owners, compiler), folder, imported=really), "flashinfer.dsl.masked")
+    assert loose.why.startswith("built by CuTe DSL's own compiler (imported, but in no distribution's RECORD)")
+    assert answered(scene(installation(wheels, owners, compiler), folder), "flashinfer.cutlass_moe").answer is (
+        Answer.PASS
+    )
 
 
 def ptxas(path: str, release: str, *targets: str, found_by: str) -> Tool:

@@ -7,8 +7,9 @@ import pytest
 from sublight.audit.engines.base import Pin
 from sublight.audit.installed import installed
 from sublight.audit.ladder import Answer, Proof
-from sublight.audit.replies import Clash
+from sublight.audit.replies import Clash, Imported
 from sublight.audit.requirements import demands, meets
+from tests.audit.machines import Site
 from tests.audit.scenes import distribution, installation, route, scene
 
 ENGINE = distribution(
@@ -128,3 +129,65 @@ def test_markers_are_asked_of_the_audited_machine(tmp_path: Path) -> None:
 )
 def test_versions(version: str, specifier: str, met: bool | None) -> None:
     assert meets(version, specifier) is met
+
+
+WRAPPED = {
+    "flash/__init__.py": """\
+        import contextlib
+        with contextlib.suppress(ImportError):
+            from .wrapped import Wrapper
+        """,
+    "flash/wrapped.py": """\
+        from .here import is_available
+        if is_available():
+            from .dsl import Wrapper
+        """,
+    "flash/here.py": """\
+        import importlib.util
+        def is_available():
+            return importlib.util.find_spec("cutlass") is not None
+        """,
+    "flash/dsl.py": "from .inner import masked\nclass Wrapper: ...\n",
+    "flash/inner.py": "import cutlass\ndef masked(): ...\n",
+    "flash/plain.py": "import binding\ndef run(): ...\n",
+}
+
+
+def test_what_builds_a_kernel_is_part_of_what_it_needs(tmp_path: Path) -> None:
+    """The engine asks flash for a class, and nobody is told that CuTe DSL behind it is missing."""
+    Site(tmp_path).write(WRAPPED)
+    engine = distribution("engine", "2.0", "flash==1.0", "nvidia-cutlass-dsl==4.6.0")
+    names, owners = [engine, distribution("flash", "1.0")], {"flash": ["flash"]}
+    asked = route("flash.Wrapper")
+    step = installed(scene(installation(names, owners), tmp_path, engine=engine), asked)
+    assert step.answer is Answer.FAIL
+    assert step.why == "cutlass is not installed, and flash.Wrapper takes it"
+    assert step.hint == "pip install 'nvidia-cutlass-dsl==4.6.0'"
+    assert Proof("source", "flash/inner.py:1", "import cutlass") in step.proofs
+    aside = installed(scene(installation(names, owners, interpreter=False), tmp_path, engine=engine), asked)
+    assert aside.answer is Answer.NOT_KNOWN
+    assert aside.why == "not in the folder, which need not hold all that is installed: cutlass"
+    for version, answer in (("4.6.0", Answer.PASS), ("4.5.0", Answer.NOT_KNOWN)):
+        more = [
+            *names,
+            distribution("nvidia-cutlass-dsl", version),
+            distribution("nvidia-cutlass-dsl-libs-base", version),
+        ]
+        there = installation(more, {**owners, "cutlass": ["nvidia-cutlass-dsl-libs-base"]})
+        step = installed(scene(there, tmp_path, engine=engine), asked)
+        assert step.answer is answer
+        assert f"nvidia-cutlass-dsl-libs-base {version}" in step.why
+    really = {"flash.Wrapper": Imported("found")}
+    assert installed(scene(installation(names, owners), tmp_path, imported=really), asked).answer is Answer.PASS
+
+
+def test_any_package_that_the_code_fails_without(tmp_path: Path) -> None:
+    Site(tmp_path).write(WRAPPED)
+    engine = distribution("engine", "2.0", "flash==1.0")
+    names = [engine, distribution("flash", "1.0", "some-binding>=2")]
+    asked = route("flash.plain.run")
+    step = installed(scene(installation(names, {"flash": ["flash"]}), tmp_path, engine=engine), asked)
+    assert (step.answer, step.why) == (Answer.FAIL, "binding is not installed, and flash.plain.run takes it")
+    assert step.hint == "pip install 'some-binding>=2'"
+    alone = installed(scene(installation(names, {"flash": ["flash"]}, interpreter=False), tmp_path), asked)
+    assert alone.answer is Answer.PASS

@@ -102,6 +102,15 @@ def test_what_is_installed(environment: Environment) -> None:
     assert again.found.distributions == found.found.distributions
 
 
+def test_a_licence_with_paragraphs_does_not_end_the_metadata(tmp_path: Path) -> None:
+    env = Environment(tmp_path / "env")
+    info = env.install("licensed", "1.0", {"licensed.py": ""})
+    text = "Metadata-Version: 2.1\nName: licensed\nVersion: 1.0\nLicense: Apache\n        \n   1. Terms: none\n"
+    (info / "METADATA").write_text(f"{text}Requires-Dist: cutlass==4.8.0\n\nRequires-Dist: not-this\n")
+    (distribution,) = look(door(env.python)).found.distributions
+    assert distribution.requires == ("cutlass==4.8.0",)
+
+
 def test_banners_around_the_answer_do_not_hurt(tmp_path: Path) -> None:
     env = Environment(tmp_path / "env")
     noise = "import sys, atexit\nprint('WELCOME', flush=True)\natexit.register(print, 'BYE')\nsys.stderr.write('!')\n"

@@ -6,11 +6,12 @@ passes when no gate refuses and code for the card is there, or can be built on t
 
 import msgspec
 
+from sublight.audit import dsl
 from sublight.audit.code import coverage, shown
 from sublight.audit.engines.base import Gate, Route
 from sublight.audit.installation import normal
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, unknown
-from sublight.audit.packages import PREBUILT, builder, calls_compiled
+from sublight.audit.packages import DSL, PREBUILT, builder, calls_compiled
 from sublight.audit.record import Capability, CodeSet
 from sublight.audit.scene import Scene, needed_tops
 from sublight.audit.toolchain import can_build, missing_libraries
@@ -48,6 +49,8 @@ def _tops(scene: Scene, route: Route) -> list[str]:
     ends_inside = route.destination.startswith(f"{scene.package}.")
     if ends_inside and "triton" not in needs and builder(scene.sources, route.destination) == "triton":
         needs.append("triton")
+    if DSL not in needs and dsl.taken(scene, route):
+        needs.append(DSL)
     return needs
 
 
@@ -64,10 +67,12 @@ def code_set(scene: Scene, top: str, route: Route) -> CodeSet:
         for n in route.needs
         if n.symbol.partition(".")[0] == top
     }
-    kind = next((b for b in ("nvcc", "triton", "cutlass-dsl") if b in builders), "")
+    kind = next((b for b in ("nvcc", "triton") if b in builders), "")
     if top == "triton":
         kind = "triton"
     build = None
+    if top == DSL:  # what it ships is a compiler, no kernel
+        own, build = (), dsl.build(scene, route)
     if kind:
         reason = scene.installation.reasons.get("toolchain", "nobody was asked")
         build = can_build(kind, capability, scene.installation.toolchain, reason)
@@ -128,7 +133,7 @@ def _without_refusal(scene: Scene, route: Route, sets: tuple[CodeSet, ...], unna
     if good and not waiting:
         return Step(Rung.CAPABLE, Answer.PASS, "; ".join(good), proofs, _switch(scene, sets))
     if waiting:
-        return unknown(Rung.CAPABLE, waiting[0], *proofs, hint="a small call on the card")
+        return unknown(Rung.CAPABLE, "; ".join(dict.fromkeys(waiting)), *proofs, hint="a small call on the card")
     if route.gates:
         why = f"gates let {sm} through, which is a claim; no shipped code or compiler was found to hold it against"
         return unknown(Rung.CAPABLE, why, *_ordered(route, sets, sm, [gate.proof for gate in route.gates]))

@@ -4,11 +4,15 @@ A version outside the engine's metadata is a matter of pip's: nothing looks at i
 rung open. A check in the engine's code refuses.
 """
 
+from collections.abc import Iterable
+
+from sublight.audit import dsl
 from sublight.audit.engines.base import Route
 from sublight.audit.installation import normal
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed, unknown
+from sublight.audit.packages import DSL
 from sublight.audit.replies import Clash, Owner
-from sublight.audit.requirements import Demand, demands, install_line
+from sublight.audit.requirements import Demand, bringing, demands, install, install_line
 from sublight.audit.scene import Scene, main_owner, needed_tops
 from sublight.units import counted
 
@@ -22,7 +26,8 @@ def installed(scene: Scene, route: Route) -> Step:
     proofs: list[Proof] = []
     if engine is not None:
         proofs.append(Proof("distribution", str(engine), f"{engine.info} in {engine.folder}"))
-    tops = needed_tops(route, scene.package)
+    behind = _behind(scene, route)
+    tops = dict.fromkeys([*needed_tops(route, scene.package), *behind])
     if not route.needs and route.answer is not Answer.PASS:
         why = "what it would need is not known: no path to its kernel was found"
         return unknown(Rung.INSTALLED, why, *proofs)
@@ -31,13 +36,14 @@ def installed(scene: Scene, route: Route) -> Step:
     for top in tops:
         owner = main_owner(scene.installation, top)
         if owner is None:
-            why, proof, hint = _unowned(scene, top)
+            why, proof, hint = _unowned(scene, top, tops)
             proofs.append(proof)
             if why and scene.installation.interpreter is None:
                 absent.append(top)
             elif why:
-                problems.append(why)
+                problems.append(why + (f", and {behind[top].who} takes it" if top in behind else ""))
                 hints.append(hint)
+            proofs += [behind[top].line] if top in behind else []
             continue
         named.append(f"{owner.distribution} {owner.version}")
         found, trouble = _versions(scene, top, owner)
@@ -45,7 +51,7 @@ def installed(scene: Scene, route: Route) -> Step:
         if trouble:
             problems.append(trouble[0])
             hints.append(trouble[1])
-        elif other := _other_version(scene, owner):
+        elif other := _other_version(scene, top, owner):
             others.append(other[0])
             cures.append(other[1])
     if problems:
@@ -58,9 +64,25 @@ def installed(scene: Scene, route: Route) -> Step:
     return passed(Rung.INSTALLED, ", ".join(dict.fromkeys(named)), *proofs)
 
 
+def _behind(scene: Scene, route: Route) -> dict[str, dsl.Taken]:
+    """Packages that code on the path takes besides those it is asked of: what builds it, and what it fails without."""
+    found: dict[str, dsl.Taken] = {}
+    built = dsl.taken(scene, route)
+    if built is not None and (main_owner(scene.installation, DSL) or not dsl.is_imported(scene, route)):
+        found[DSL] = built
+    for need in route.needs:
+        top, done = need.symbol.partition(".")[0], scene.imported.get(need.symbol)
+        if top == scene.package or top not in scene.sources.roots or (done is not None and done.outcome == "found"):
+            continue
+        failure = scene.lacking(need.symbol)
+        if failure is not None and failure.certain:
+            found.setdefault(failure.missing.partition(".")[0], dsl.Taken(need.symbol, failure.chain[-1]))
+    return found
+
+
 def _versions(scene: Scene, top: str, owner: Owner) -> tuple[list[Proof], tuple[str, str] | None]:
     """Proofs of one distribution, and what is wrong with it: the sentence and what to try."""
-    asked = demands(scene.distribution, scene.pins, scene.installation, owner.distribution)
+    asked = _demands(scene, top, owner)
     proofs = [
         Proof("distribution", f"{owner.distribution} {owner.version}", f"ships {counted(owner.files, 'file')} of {top}")
     ]
@@ -74,9 +96,16 @@ def _versions(scene: Scene, top: str, owner: Owner) -> tuple[list[Proof], tuple[
     return proofs, None
 
 
-def _other_version(scene: Scene, owner: Owner) -> tuple[str, str] | None:
+def _demands(scene: Scene, top: str, owner: Owner) -> tuple[Demand, ...]:
+    """What is asked of the owner; where nothing is, of the distribution that brings it along."""
+    names = (owner.distribution, _KNOWN_AS.get(top, owner.distribution))
+    every = (demands(scene.distribution, scene.pins, scene.installation, name) for name in names)
+    return next((asked for asked in every if asked), ())
+
+
+def _other_version(scene: Scene, top: str, owner: Owner) -> tuple[str, str] | None:
     """What is said of a distribution in a version that the metadata does not ask for, and what to try."""
-    asked = demands(scene.distribution, scene.pins, scene.installation, owner.distribution)
+    asked = _demands(scene, top, owner)
     wrong = [demand for demand in asked if demand.met is False]
     if not wrong:
         return None
@@ -96,7 +125,7 @@ def _wrong(wrong: list[Demand]) -> str:
     )
 
 
-def _unowned(scene: Scene, top: str) -> tuple[str, Proof, str]:
+def _unowned(scene: Scene, top: str, tops: Iterable[str]) -> tuple[str, Proof, str]:
     """A package that no distribution ships: perhaps on the path all the same, perhaps not there."""
     root = scene.sources.roots.get(top)
     if root:
@@ -106,8 +135,16 @@ def _unowned(scene: Scene, top: str) -> tuple[str, Proof, str]:
             return "", Proof("import", done.file or symbol, "imported, but in no distribution's RECORD"), ""
     name = _KNOWN_AS.get(top, top.replace("_", "-"))
     asked = demands(scene.distribution, scene.pins, scene.installation, name)
-    proof = asked[0].proof if asked else Proof("distribution", top, "no installed distribution ships it")
-    hint = install_line(asked, name) if asked else f"a distribution that ships {top}; the engine's metadata names none"
+    if asked:
+        return f"{top} is not installed", asked[0].proof, install_line(asked, name)
+    owners = (main_owner(scene.installation, need) for need in tops)
+    askers = [scene.distribution, *(scene.installation.distribution(owner.distribution) for owner in owners if owner)]
+    if found := bringing(top, askers, scene.installation.interpreter):
+        asker, required = found
+        proof = Proof("distribution", f"{asker.info}/METADATA", f"Requires-Dist: {required}")
+        return f"{top} is not installed", proof, install(required)
+    proof = Proof("distribution", top, "no installed distribution ships it")
+    hint = f"a distribution that ships {top}; the engine's metadata names none"
     return f"{top} is not installed", proof, hint
 
 

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 
 import msgspec
 
+from sublight.audit.source.failing import outside
 from sublight.audit.source.outline import outline
 from sublight.audit.source.tree import Module, Sources
 
 _BUILDERS = {"cutlass": "cutlass-dsl", "triton": "triton", "tilelang": "nvcc"}
+DSL = "cutlass"  # CuTe DSL's import name
+COMPILERS = frozenset(_BUILDERS) - {"triton"}  # packages that nothing else brings along; Triton comes with torch
 
 
 class Prebuilt(msgspec.Struct, frozen=True):
@@ -34,7 +37,8 @@ def builder(sources: Sources, dotted: str) -> str:
     found = [
         _builder_of(module, node) for node in outline(module).body if isinstance(node, ast.Import | ast.ImportFrom)
     ]
-    return next((kind for kind in ("cutlass-dsl", "nvcc", "triton") if kind in found), "")
+    kind = next((kind for kind in ("cutlass-dsl", "nvcc", "triton") if kind in found), "")
+    return "cutlass-dsl" if not kind and DSL in outside(sources, module.name) else kind
 
 
 def calls_compiled(sources: Sources, dotted: str) -> bool:

@@ -1,6 +1,6 @@
 """Versions that an engine asks for, by its metadata (Requires-Dist) and by checks in its code, and those found."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from packaging.markers import default_environment
@@ -106,3 +106,25 @@ def install_line(demanded: tuple[Demand, ...], distribution: str) -> str:
     )
     wanted = pinned.partition(";")[0].strip() or distribution + (demanded[0].specifier if demanded else "")
     return f"pip install '{wanted}'"
+
+
+def bringing(
+    top: str, askers: Iterable[Distribution | None], interpreter: Interpreter | None
+) -> tuple[Distribution, Requirement] | None:
+    """Which distribution asks for one that ships an import name, by their names: "cutlass" is "nvidia-cutlass-dsl"'s.
+
+    Metadata of what is not installed cannot be looked into, so that the one name is part of the other is all there is.
+    """
+    for asker in askers:
+        if asker is None:
+            continue
+        for requirement in requirements(asker, interpreter):
+            if f"-{normal(top)}-" in f"-{normal(requirement.name)}-":
+                return asker, requirement
+    return None
+
+
+def install(requirement: Requirement) -> str:
+    """What to type to get what is required."""
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"pip install '{requirement.name}{extras}{requirement.specifier}'"

@@ -1,5 +1,6 @@
 """Everything that was gathered before rungs are answered. Whoever answers a rung looks here and asks nobody."""
 
+import sys
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -7,7 +8,9 @@ import msgspec
 
 from sublight.audit.engines.base import Pin, Route
 from sublight.audit.installation import Installation, normal
+from sublight.audit.packages import COMPILERS
 from sublight.audit.replies import CodeObject, Distribution, Imported, Objects, Owner
+from sublight.audit.source.failing import Failure, Loader
 from sublight.audit.source.symbols import Resolution, resolve
 from sublight.audit.source.tree import Sources
 from sublight.audit.target import Target
@@ -37,6 +40,27 @@ class Surroundings(msgspec.Struct, kw_only=True, dict=True):
         if symbol not in self._resolved:
             self._resolved[symbol] = resolve(self.sources, symbol)
         return self._resolved[symbol]
+
+    @cached_property
+    def _loader(self) -> Loader:
+        return Loader(self.sources, self.has)
+
+    def has(self, dotted: str) -> bool:
+        """Whether a package outside of the sources is there. Of a folder nobody knows, but for what a kernel needs."""
+        top = dotted.partition(".")[0]
+        if self.installation.owners(top) or top in sys.stdlib_module_names:
+            return True
+        if self.installation.interpreter is None:
+            return top not in COMPILERS
+        return any(done.outcome == "found" and name.partition(".")[0] == top for name, done in self.imported.items())
+
+    def lacking(self, symbol: str) -> Failure | None:
+        """What a name cannot be imported without, of packages that are not there, as sources show; None for nothing."""
+        if self.partial:
+            return None
+        failure = self._loader.why(symbol)
+        top = failure.missing.partition(".")[0] if failure else ""
+        return failure if top.isidentifier() and top not in self.sources.roots and not self.has(top) else None
 
 
 class Trying(msgspec.Struct, frozen=True):

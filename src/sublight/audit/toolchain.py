@@ -4,7 +4,7 @@ from sublight.audit.ladder import Answer, Proof
 from sublight.audit.record import Build
 from sublight.audit.replies import Tool, Toolchain
 
-# Which tool a builder calls, and the variable that leads it to another one. CuTe DSL brings its own compiler along.
+# Which tool a builder calls, and the variable that leads it to another one.
 _TOOLS = {"nvcc": ("nvcc", "CUDA_HOME"), "triton": ("ptxas", "TRITON_PTXAS_PATH")}
 
 
@@ -12,11 +12,9 @@ def can_build(builder: str, capability: tuple[int, int], toolchain: Toolchain | 
     """What the builder's own tool says of an architecture.
 
     Args:
-        builder: "nvcc", "triton", "cutlass-dsl".
+        builder: "nvcc", "triton".
         reason: why nobody could be asked, where `toolchain` is None.
     """
-    if builder == "cutlass-dsl":
-        return Build(Answer.NOT_KNOWN, "built by CuTe DSL's own compiler when it is first called, which was not tried")
     if toolchain is None:
         return Build(Answer.NOT_KNOWN, f"built here by {_TOOLS[builder][0]}; what there is, is not known: {reason}")
     tool, variable = _TOOLS[builder]

@@ -96,7 +96,7 @@ def _metadata(path: str) -> tuple[dict[str, list[str]], str]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                if not line.strip():
+                if not line.rstrip("\r\n"):  # blanks alone continue a field, such as the text of a licence
                     break
                 name, colon, value = line.partition(":")
                 if colon and not line[0].isspace():

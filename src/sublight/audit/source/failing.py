@@ -76,6 +76,19 @@ class Loader:
                 return state
         return self._one(dotted)
 
+    def why(self, dotted: str) -> Failure | None:
+        """Why a name cannot be imported; None when nothing is against it."""
+        parts = dotted.split(".")
+        for length in range(len(parts), 0, -1):
+            name = ".".join(parts[:length])
+            if self.sources.module(name) is None:
+                continue
+            state = self.load(name)
+            if state.error or length == len(parts):
+                return state.error
+            return state.lost.get(parts[length])
+        return None
+
     def _one(self, name: str) -> Loaded:
         if name in self.loaded:
             return self.loaded[name]
@@ -285,17 +298,7 @@ def _returned(sources: Sources, module: Module, name: str) -> tuple[Module, ast.
 
 def explain(sources: Sources, dotted: str, available: Callable[[str], bool]) -> Failure | None:
     """Why `dotted` cannot be imported when only what `available` says is installed; None when nothing is against it."""
-    loader = Loader(sources, available)
-    parts = dotted.split(".")
-    for length in range(len(parts), 0, -1):
-        name = ".".join(parts[:length])
-        if sources.module(name) is None:
-            continue
-        state = loader.load(name)
-        if state.error or length == len(parts):
-            return state.error
-        return state.lost.get(parts[length])
-    return None
+    return Loader(sources, available).why(dotted)
 
 
 def outside(sources: Sources, dotted: str) -> dict[str, Proof]:
