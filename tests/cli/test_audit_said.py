@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit.machines import Environment, Site
+from tests.audit.wheels import installed
 from tests.cli.test_audit import QUESTION, Sublight
 from tests.hosts import sshd
 
@@ -185,3 +186,30 @@ def test_a_log_of_another_checkpoint_is_not_explained_by_the_one_that_was_named(
     out = sublight(*ask).out
     assert "quantisation modelopt_fp4, asked for none" in said(out, "vllm-0.20.2-qwen3-graph.log: it is of another run")
     assert "experts are BF16" not in out
+
+
+@pytest.mark.wheels
+@pytest.mark.parametrize(
+    ("requirement", "kernel", "folder"),
+    [
+        ("vllm==0.33.0", "Using default MoE config.", "vllm/model_executor/layers/fused_moe/configs"),
+        ("sglang==0.5.9", "Using default MoE kernel config.", "sglang/srt/layers/moe/fused_moe_triton/configs"),
+    ],
+)
+def test_tuned_files_of_released_engines(
+    sublight: Sublight, tmp_path: Path, requirement: str, kernel: str, folder: str
+) -> None:
+    """A log that names a folder of nowhere still leads to the folder of this version, with real files in it."""
+    engine, _, version = requirement.partition("==")
+    started = {"sglang": "server_args=ServerArgs(tp_size=8)", "vllm": f"vLLM API server version {version}"}[engine]
+    missing = f"{kernel} Performance might be sub-optimal! Config file not found at /x/configs/E=256,N=256,{CARD}"
+    log = tmp_path / "server.log"
+    log.write_text("".join(f"[2026-08-14 09:26:53] {line}\n" for line in (started, missing)))
+    site = str(installed(requirement))
+    run = sublight(
+        "audit", engine, "--path", site, *QUESTION, "--area", "moe", "--log", str(log), "--json", limit_s=300
+    )
+    assert run.code == 0, run.err
+    (found,) = [item for item in json.loads(run.out)["record"]["findings"] if item["subject"] == "Triton MoE"]
+    counted = sum(path.name.startswith("E=") for path in Path(site, folder).rglob("*.json"))
+    assert f"Nearest of the {counted} in {folder}: " in found["text"]
