@@ -127,7 +127,10 @@ def read(
 
 
 def _undeclared(sources: WatchedSources, package: str) -> str:
-    """Why an area declares nothing: its files are not there, or the snapshot lacks them, or they are laid out anew."""
+    """Why an area declares nothing: a file that cannot be parsed, is missing, was not recorded, or is laid out anew."""
+    broken = [error for error in sources.unparsed() if error.startswith(f"{package}/")]
+    if broken:
+        return broken[0]
     absent = sources.absent(package)
     if not absent:
         return "this version declares its backends in a way that was not recognised"

@@ -226,8 +226,10 @@ def declared(declaration: Declaration) -> Step:
         return failed(
             Rung.DECLARED, why, *declaration.proofs, hint="it cannot be asked for; the engine may choose it itself"
         )
-    if declaration.selectable is None and not declaration.in_enum:
-        return unknown(Rung.DECLARED, declaration.note or "no list of choices was found", *declaration.proofs)
+    if declaration.selectable is None:
+        own = "the engine's own enumeration has it, but " if declaration.in_enum else ""
+        why = declaration.note or f"{own}no list of what the command line takes was found"
+        return unknown(Rung.DECLARED, why, *declaration.proofs)
     why = declaration.note or f"{declaration.flag or declaration.name} is accepted"
     return passed(Rung.DECLARED, why, *declaration.proofs)
 

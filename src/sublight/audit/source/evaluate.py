@@ -103,8 +103,12 @@ class Evaluator(Machine):
     def call_name(self, dotted: str, arguments: list[Value] | None = None, **keywords: Value) -> Outcome:
         """Calls what a dotted name stands for. A name that is not there gives an outcome that was given up."""
         callee = self.name(dotted)
-        if callee is MISSING:
-            return Outcome(Unknown(f"{dotted} is not in the sources"), None, (), f"{dotted} is not in the sources")
+        if callee is MISSING or isinstance(callee, Unknown):
+            why = self.sources.unparsed_at(dotted) or (
+                "" if callee is not MISSING else f"{dotted} is not in the sources"
+            )
+            if why:
+                return Outcome(Unknown(why), None, (), why)
         return self.run(callee, arguments or [], keywords)
 
     def call_method(self, value: Value, name: str, arguments: list[Value] | None = None, **keywords: Value) -> Outcome:

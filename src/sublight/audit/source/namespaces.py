@@ -55,7 +55,8 @@ def lookup(machine: Machine, namespace: Namespace, name: str) -> Value:
         return namespace.name
     if name == "__file__":
         return namespace.module.shown  # from the package on: where that lies is nothing a program decides by
-    return _starred(machine, namespace, name)
+    found = _starred(machine, namespace, name)
+    return Unknown(namespace.module.error, solid=True) if found is MISSING and namespace.module.error else found
 
 
 def _in_order(machine: Machine, namespace: Namespace, at: int) -> None:

@@ -121,6 +121,16 @@ class Sources:
                 found.append(f"{name}.{stem}")
         return tuple(dict.fromkeys(found))
 
+    def unparsed_at(self, *dotted: str) -> str:
+        """Why a module on the way to one of these names has no tree, "" where all of them could be parsed."""
+        for name in dotted:
+            parts = name.split(".")
+            modules = (self.module(".".join(parts[:count])) for count in range(len(parts), 1, -1))
+            nearest = next((module for module in modules if module is not None), None)
+            if nearest is not None and not nearest.tree.body and nearest.error:
+                return nearest.error
+        return ""
+
     def absolute(self, module: Module, dotted: str | None, level: int) -> str:
         """The full name an `from ..a import b` means inside `module`."""
         if not level:

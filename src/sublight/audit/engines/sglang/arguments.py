@@ -135,7 +135,8 @@ class Launch:
 
     def _settle(self, options: Mapping[str, Any]) -> Settled:
         if self.start is None:
-            return Settled({}, (), f"{SERVER_ARGS} is not in the sources, or not a class")
+            broken = self.walk.sources.unparsed_at(SERVER_ARGS)
+            return Settled({}, (), broken or f"{SERVER_ARGS} is not in the sources, or not a class")
         calls = self.walk.facts.calls
         assert isinstance(calls, dict)
         calls.clear()

@@ -40,10 +40,10 @@ class AttentionWalk(LayerWalk):
             raise Lost("which backend the arguments come to could not be worked out")
         registry = self.walk.name(_REGISTRY)
         if not isinstance(registry, dict):
-            raise Lost("the registry of attention backends is not where it was in other versions")
+            raise self._lost((_REGISTRY,), "the registry of attention backends is not where it was in other versions")
         maker = registry.get(wanted)
         if not isinstance(maker, Function):
-            raise Lost(f"{wanted} is registered by no module that is loaded")
+            raise self._lost((_REGISTRY,), f"{wanted} is registered by no module that is loaded")
         published = Instance(None, dict(self.values), open_=True)
         known = {"server_args": published, "device": "cuda", "model_config": self.walk.facts.calls[MODEL]}
         if isinstance(self.walk.facts.calls[MODEL].attributes.get("attention_arch"), Member):

@@ -60,7 +60,11 @@ def declared(sources: Sources, area: str) -> tuple[Declaration, ...]:
     accepted = _accepted(sources, spec)
     own = _own(sources, spec)
     names = dict.fromkeys([each.value for each in accepted or []] + [each.value for each in own or []])
-    return tuple(_declaration(spec, str(name), accepted, own) for name in names if isinstance(name, str))
+    why = ""
+    if accepted is None:  # any of the files that lists are kept in may be the reason
+        why = sources.unparsed_at(_ARGUMENTS, *(module.name for module in holders(sources, spec.field)))
+        why = why or sources.unparsed_at(*sources.submodules(_GROUPS))
+    return tuple(_declaration(spec, str(name), accepted, own, why) for name in names if isinstance(name, str))
 
 
 def all_to_alls(sources: Sources) -> tuple[str, ...] | None:
@@ -82,12 +86,17 @@ def layout_options(sources: Sources, target: Target) -> str:
     return " ".join(found)
 
 
-def _declaration(spec: Area, name: str, accepted: list[Listed] | None, own: list[Listed] | None) -> Declaration:
+def _declaration(
+    spec: Area, name: str, accepted: list[Listed] | None, own: list[Listed] | None, why: str = ""
+) -> Declaration:
+    """`why`: what kept the choices of the command line from being read."""
     here = [each for each in accepted or [] if each.value == name]
     there = [each for each in own or [] if each.value == name]
     kept_in = "registry" if spec.registry[0] else "enumeration"
     note = ""
-    if accepted is not None and not here:
+    if accepted is None and why:
+        note = f"what the command line takes is not known: {why}"
+    elif accepted is not None and not here:
         note = f"only in the engine's own {kept_in}, {flag(spec.name)} refuses it"
     elif own is not None and not there:
         note = f"only on the command line, the engine's own {kept_in} lacks it"
@@ -139,7 +148,7 @@ def _own(sources: Sources, spec: Area) -> list[Listed] | None:
             return found
     decorator, origin = spec.registry
     module = sources.module(origin) if origin else None
-    if module is None:
+    if module is None or sources.unparsed_at(origin):
         return None
     return [
         Listed(arguments[0], module, node.lineno)

@@ -31,7 +31,7 @@ class ExpertsWalk(LayerWalk):
         if not isinstance(cls, Class):
             cls = self._find(_LAYERS, (Class,))
         if not isinstance(cls, Class) or self.target.shape is None:
-            raise Lost("the class of the experts' layer is not where it was in other versions")
+            raise self._lost(_LAYERS, "the class of the experts' layer is not where it was in other versions")
         shape = self.target.shape
         arguments = {
             "num_experts": shape.experts * self.target.layout.ep,

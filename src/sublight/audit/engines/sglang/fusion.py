@@ -15,7 +15,7 @@ from sublight.audit.engines.sglang import block, kernels, story
 from sublight.audit.engines.sglang.arguments import Launch, Settled
 from sublight.audit.engines.sglang.communicators import option
 from sublight.audit.engines.sglang.declared import holders, listed
-from sublight.audit.engines.sglang.layers import LayerWalk, Lost
+from sublight.audit.engines.sglang.layers import LayerWalk
 from sublight.audit.ladder import Answer, Proof
 from sublight.audit.source.events import Event
 from sublight.audit.source.machine import Raising
@@ -142,7 +142,8 @@ class FusionWalk(LayerWalk):
         self.walk.kept.clear()
         decider = self._find(_DECIDERS, (Function,))
         if not isinstance(decider, Function):
-            raise Lost("the function that decides whether a sum is fused is not where it was in other versions")
+            why = "the function that decides whether a sum is fused is not where it was in other versions"
+            raise self._lost(_DECIDERS, why)
         self.parts = self._decided(decider)
         if self.against is not None or self.open_ is not None:
             return
@@ -159,7 +160,7 @@ class FusionWalk(LayerWalk):
         }
         summer = self.walk.name(_SUMMER)
         if not isinstance(summer, Function):
-            raise Lost(f"{_SUMMER.rpartition('.')[2]} is not where it was in other versions")
+            raise self._lost((_SUMMER,), f"{_SUMMER.rpartition('.')[2]} is not where it was in other versions")
         tensors: dict[str, Value] = {
             name: Instance(None, {"shape": (1, Unknown("the width"))}, True)
             for name in ("input_tensor", "residual", "weight")

@@ -24,7 +24,7 @@ class ProductWalk(LayerWalk):
         quantization = self._quantization()
         cls = self._find(_LAYERS, (Class,))
         if not isinstance(cls, Class):
-            raise Lost("the class of linear layers is not where it was in other versions")
+            raise self._lost(_LAYERS, "the class of linear layers is not where it was in other versions")
         hidden = self.target.shape.hidden if self.target.shape else 4096
         asked = {"input_size": hidden, "output_size": hidden, "bias": False, "quant_config": quantization,
                  "prefix": PREFIX}  # fmt: skip

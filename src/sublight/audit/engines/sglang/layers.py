@@ -97,11 +97,15 @@ class LayerWalk(ABC):
         bags = _bags(self.walk, self.values)
         calls.update({f"{_TOPICS}.get_{name}": bag for name, bag in bags.items() if name != "parallel"})
 
+    def _lost(self, names: tuple[str, ...], otherwise: str) -> Lost:
+        """Why none of these names is what it was in other versions: a file that cannot be parsed says it best."""
+        return Lost(self.walk.sources.unparsed_at(*names) or otherwise)
+
     def _initialise(self, names: tuple[str, ...]) -> None:
         """Stores the engine's choice of backends, as its start-up does."""
         found = self._find(names, (Function,))
         if not isinstance(found, Function):
-            raise Lost(f"{names[0].rpartition('.')[2]} is not where it was in other versions")
+            raise self._lost(names, f"{names[0].rpartition('.')[2]} is not where it was in other versions")
         published = self.walk.facts.calls[_PUBLISHED[0]]
         arguments = [published] if found.node.args.args else []
         self._step("the choice of backends is stored", self.walk.run(found, arguments, {}))
@@ -112,10 +116,11 @@ class LayerWalk(ABC):
             return None
         registry = self._find(_REGISTRIES, (Function,))
         if registry is MISSING:
-            raise Lost("the registry of quantisation methods is not where it was in other versions")
+            raise self._lost(_REGISTRIES, "the registry of quantisation methods is not where it was in other versions")
         cls = self._step(f"quantisation {name}", self.walk.run(registry, [name], {}))
         if not isinstance(cls, Class):
-            raise Lost(f"quantisation {name} is registered as something that is no class of the sources")
+            what = f"{cls.why}" if isinstance(cls, Unknown) else "something that is no class of the sources"
+            raise Lost(f"quantisation {name} is registered as something that could not be read: {what}")
         made = self.walk.call_method(cls, "from_config", [checkpoint.configuration(self.target)])
         return self._step("the checkpoint's quantisation is read", made)
 

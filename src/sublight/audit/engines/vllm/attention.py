@@ -124,7 +124,8 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     walk = walking(sources, target, assumed)
     enum = walk.evaluator.name(".".join(REGISTRY))
     if walk.problem or not isinstance(enum, Class):
-        return Route(answer=Answer.NOT_KNOWN, why=walk.problem or f"{REGISTRY[1]} is not in the sources")
+        why = walk.problem or sources.unparsed_at(REGISTRY[0]) or f"{REGISTRY[1]} is not in the sources"
+        return Route(answer=Answer.NOT_KNOWN, why=why)
     member = None if declaration.name == "auto" else enum.members.get(declaration.name)
     _, verdicts, refusal = _ask(walk, target, member, unknown=False)
     taken = next((item for item in verdicts if item.passes), None)

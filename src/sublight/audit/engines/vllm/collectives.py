@@ -157,7 +157,8 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     walk = walking(sources, target, assumed)
     cls = walk.evaluator.name(f"{place}.{declaration.name}") if place else None
     if walk.problem or not isinstance(cls, Class):
-        return Route(answer=Answer.NOT_KNOWN, why=walk.problem or f"{declaration.name} is not in the sources")
+        why = walk.problem or sources.unparsed_at(place or MODULE) or f"{declaration.name} is not in the sources"
+        return Route(answer=Answer.NOT_KNOWN, why=why)
     ranks = target.layout.tp
     never = _never(walk, module, maker, declaration.name) if module and maker else None
     if never is not None:

@@ -86,6 +86,8 @@ def moe(sources: Sources) -> tuple[Declaration, ...]:
         )
     unnamed: dict[str, Declaration] = {}
     options = {item.name for item in declared}
+    if not options:
+        return ()  # what no option takes cannot be told either
     for item in _unnamed(sources):
         if item.name.lower() in options:
             continue  # the option takes it; that this format's oracle does not map it is for the route to say

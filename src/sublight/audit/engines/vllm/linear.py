@@ -84,7 +84,8 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
         return linear_enum.route(sources, declaration, target, assumed)
     walk = _walk(sources, target, declaration.name, assumed)
     if walk.problem or walk.function(SELECT) is None:
-        return Route(answer=Answer.NOT_KNOWN, why=walk.problem or f"{SELECT} is not in the sources")
+        why = walk.problem or sources.unparsed_at(SELECT) or f"{SELECT} is not in the sources"
+        return Route(answer=Answer.NOT_KNOWN, why=why)
     chosen = _Chosen(walk, target, declaration.name, unknown=False)
     if chosen.cls is None and any(verdict.passes is None for verdict in chosen.verdicts):
         chosen = _Chosen(walk, target, declaration.name, unknown=True)

@@ -43,7 +43,8 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     walk = walking(sources, target, assumed.with_variable(VARIABLE, declaration.name) if asked else assumed)
     cls = walk.evaluator.name(f"{MODULE}.{ENUM}")
     if walk.problem or not isinstance(cls, Class):
-        return Route(answer=Answer.NOT_KNOWN, why=walk.problem or f"{ENUM} is not in the sources")
+        why = walk.problem or sources.unparsed_at(MODULE) or f"{ENUM} is not in the sources"
+        return Route(answer=Answer.NOT_KNOWN, why=why)
     outcome = walk.run(f"{MODULE}.{SELECT}")
     said = tuple(Proof("source", e.where, e.module.line(e.line)) for e in outcome.of("log", "raise")[-1:])
     if outcome.refusal is not None:

@@ -123,7 +123,8 @@ def choose(walk: Walk, target: Target, scheme: Scheme, backend: str, unknown: bo
     """Walks the selecting function; a string says why there is none to walk."""
     found = oracle(walk.sources, scheme)
     if found is None:
-        return f"{ORACLES}.{scheme.oracle} has no function that selects a backend: this version chooses elsewhere"
+        otherwise = f"{ORACLES}.{scheme.oracle} has no function that selects a backend: this version chooses elsewhere"
+        return walk.sources.unparsed_at(f"{ORACLES}.{scheme.oracle}") or otherwise
     module, select, _ = found
     function = walk.function(f"{module.name}.{select}")
     if function is None:

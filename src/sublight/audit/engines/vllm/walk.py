@@ -193,7 +193,8 @@ class Walk:
             if isinstance(platform, Class):
                 self.values[CURRENT] = Instance(platform, {}, False)
                 return ""
-        return f"{PLATFORMS[0]} is not in the sources: this version describes its platform elsewhere"
+        otherwise = f"{PLATFORMS[0]} is not in the sources: this version describes its platform elsewhere"
+        return self.sources.unparsed_at(*PLATFORMS) or otherwise
 
     def _configuration(self) -> Value:
         """The configuration that a running engine holds: nothing is known of it but that no wishes were given."""
