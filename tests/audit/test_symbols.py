@@ -268,3 +268,16 @@ def test_a_test_nobody_can_tell_leaves_it_open(tmp_path: Path) -> None:
     cause = explain(written(tmp_path, files), "a.y", lambda name: name != "gone")
     assert cause is not None
     assert (cause.missing, cause.certain) == ("gone", False)
+
+
+def test_a_flag_that_an_import_would_have_set_is_not_lost(tmp_path: Path) -> None:
+    """The name was there before; what asks for it fails for another reason, which is the one that is told."""
+    files = {
+        "a/__init__.py": "import contextlib\nwith contextlib.suppress(ImportError):\n    from .b import y\n",
+        "a/b.py": "from .flags import AVAILABLE\nimport kit\ny = 1\n",
+        "a/flags.py": "AVAILABLE = False\ntry:\n    import gone\n    AVAILABLE = True\nexcept ImportError:\n    pass\n",
+    }
+    cause = explain(written(tmp_path, files), "a.y", lambda name: name not in ("gone", "kit"))
+    assert cause is not None
+    assert (cause.missing, cause.chain[-1].where) == ("kit", "a/b.py:2")
+    assert explain(written(tmp_path, files), "a.y", lambda name: name != "gone") is None

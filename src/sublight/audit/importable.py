@@ -1,15 +1,15 @@
 """The rung "importable": the exact symbols a path imports, read from source and really imported in the target."""
 
-import re
 from collections.abc import Iterable, Iterator
 
+from sublight.audit.causes import cause_of, is_absent
 from sublight.audit.engines.base import Need, Route
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, passed, unknown
 from sublight.audit.record import SymbolAnswer
 from sublight.audit.replies import Imported
 from sublight.audit.scene import Scene, Surroundings
 from sublight.audit.source.symbols import Existence, Resolution
-from sublight.audit.source.whereabouts import whereabouts
+from sublight.audit.source.whereabouts import Place, whereabouts
 from sublight.units import counted
 
 
@@ -81,16 +81,18 @@ def symbol_answer(scene: Surroundings, symbol: str) -> SymbolAnswer:
         return SymbolAnswer(
             symbol=symbol, answer=Answer.PASS, why=f"{symbol} is there{lives}", home=home, proofs=proofs
         )
+    cause = cause_of(scene, read, really)
+    absent = is_absent(symbol, really)
     instead = whereabouts(scene.sources, read) if really.outcome == "error" else ()
-    why = f"asked {symbol}, found {_line(really.message)}" + _instead(instead) + _cause(really)
+    places = _instead(instead, "it really lives" if absent else "it would live")
     return SymbolAnswer(
         symbol=symbol,
         answer=Answer.FAIL,
-        why=why,
+        why=f"asked {symbol}, found {_line(really.message)}{cause.why}{places}",
         home=read.home,
         instead=tuple(place.symbol for place in instead),
-        proofs=(*proofs, *(place.proof for place in instead)),
-        hint=_hint(scene, symbol, really, instead),
+        proofs=(*proofs, *cause.proofs, *(place.proof for place in instead)),
+        hint=f"import {instead[0].symbol}" if instead and absent else cause.hint,
     )
 
 
@@ -99,17 +101,8 @@ def _line(message: str) -> str:
     return " ".join(message.replace("\\n", " ").split())
 
 
-def _instead(places: tuple[object, ...]) -> str:
-    names = [getattr(place, "symbol", "") for place in places]
-    return f"; it really lives at {', '.join(names[:3])}" if names else ""
-
-
-def _cause(really: Imported) -> str:
-    """The first import that failed inside the package, where the error itself does not say it."""
-    first = next((s for s in really.swallowed if s.message not in really.message), None)
-    if first is None:
-        return ""
-    return f"; inside, {first.by} asked for {first.name} and met {first.message}"
+def _instead(places: tuple[Place, ...], lives: str = "it really lives") -> str:
+    return f"; {lives} at {', '.join(place.symbol for place in places[:3])}" if places else ""
 
 
 def _import_proofs(symbol: str, really: Imported, scene: Surroundings) -> tuple[Proof, ...]:
@@ -123,29 +116,10 @@ def _import_proofs(symbol: str, really: Imported, scene: Surroundings) -> tuple[
     return (Proof("import", where, said), *frames, *noise)
 
 
-def _hint(scene: Surroundings, symbol: str, really: Imported, places: tuple[object, ...]) -> str:
-    if places:
-        return f"import {getattr(places[0], 'symbol', '')}"
-    missing = _missing(really)
-    if missing:
-        return f"install what ships {missing.partition('.')[0]}"
-    if really.outcome in ("crash", "hang"):
-        module = really.inside or symbol.rpartition(".")[0] or symbol
-        return f"{scene.installation.name} -X faulthandler -c 'import {module}'"
-    return _with_it(symbol)
-
-
 def _with_it(symbol: str) -> str:
     if not all(part.isidentifier() for part in symbol.split(".")):
         return "a dotted name: package.module.name"
     return f"a version of {symbol.partition('.')[0]} that has it"
-
-
-def _missing(really: Imported) -> str:
-    """The package whose absence is the cause: of the error itself, or of one that was swallowed and left a name out."""
-    told = [really.message] if really.type != "AttributeError" else [s.message for s in really.swallowed]
-    found = (match for text in told if (match := re.search(r"^ModuleNotFoundError: No module named '([\w.]+)'", text)))
-    return next((match[1] for match in found), "")
 
 
 def _by_source(scene: Surroundings, read: Resolution, not_imported: str) -> SymbolAnswer:

@@ -42,25 +42,29 @@ class Surroundings(msgspec.Struct, kw_only=True, dict=True):
         return self._resolved[symbol]
 
     @cached_property
-    def _loader(self) -> Loader:
-        return Loader(self.sources, self.has)
+    def _loaders(self) -> dict[str, Loader]:
+        return {}
 
     def has(self, dotted: str) -> bool:
         """Whether a package outside of the sources is there. Of a folder nobody knows, but for what a kernel needs."""
         top = dotted.partition(".")[0]
-        if self.installation.owners(top) or top in sys.stdlib_module_names:
+        if self.installation.owners(top) or top in self.sources.roots or top in sys.stdlib_module_names:
             return True
         if self.installation.interpreter is None:
             return top not in COMPILERS
         return any(done.outcome == "found" and name.partition(".")[0] == top for name, done in self.imported.items())
 
     def lacking(self, symbol: str) -> Failure | None:
-        """What a name cannot be imported without, of packages that are not there, as sources show; None for nothing."""
+        """What a name cannot be imported without, of packages that are not there, as sources show; None for nothing.
+
+        Only its own package is followed into: one beside it that is installed has what it needs, or says so itself.
+        """
         if self.partial:
             return None
-        failure = self._loader.why(symbol)
+        own = symbol.partition(".")[0]
+        failure = self._loaders.setdefault(own, Loader(self.sources, self.has, (own,))).why(symbol)
         top = failure.missing.partition(".")[0] if failure else ""
-        return failure if top.isidentifier() and top not in self.sources.roots and not self.has(top) else None
+        return failure if top.isidentifier() and not self.has(top) else None
 
 
 class Trying(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ def watching(name: str, globals: Any = None, locals: Any = None, fromlist: Any =
     try:
         module = _import(name, globals, locals, fromlist, level)
     except Exception as error:
-        _note(name, error, globals)
+        _note("." * level + name, error, globals)
         raise
     for wanted in fromlist or ():
         if wanted != "*" and isinstance(wanted, str) and not hasattr(module, wanted):
@@ -61,7 +61,8 @@ class AbsentError(AttributeError):
 
 
 def _shown(error: BaseException) -> str:
-    return f"{_type(error)}: {str(error)[:500]}"
+    text = str(error)  # a long one tells what was tried first, and what went wrong last
+    return f"{_type(error)}: {text if len(text) <= 1000 else f'{text[:500]} ... {text[-500:]}'}"
 
 
 def _type(error: BaseException) -> str:

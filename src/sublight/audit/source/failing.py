@@ -7,7 +7,7 @@ drops. Tests that cannot be told (an environment variable, a device) count as op
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
@@ -43,10 +43,20 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct):
-    """A module after it was imported: the error that left it, or the names it lacks."""
+    """A module after it was imported: the error that left it, or the names it lacks; `bound`: those it has."""
 
     error: Failure | None = None
     lost: dict[str, Failure] = msgspec.field(default_factory=dict)
+    bound: set[str] = msgspec.field(default_factory=set)
+
+    def bind(self, name: str) -> None:
+        self.lost.pop(name, None)
+        self.bound.add(name)
+
+    def lose(self, name: str, failure: Failure) -> None:
+        """What was bound before stays what it was: a flag that is False until an import worked."""
+        if name not in self.bound:
+            self.lost[name] = failure
 
 
 class _Failing(Exception):  # noqa: N818 - it stands for the read program's ImportError
@@ -61,11 +71,15 @@ class Loader:
     Args:
         sources: the packages that are followed into.
         available: whether a package or module outside of them can be imported (asked by dotted name).
+        within: only these packages are followed into; without it all of `sources`.
     """
 
-    def __init__(self, sources: Sources, available: Callable[[str], bool]) -> None:
+    def __init__(
+        self, sources: Sources, available: Callable[[str], bool], within: Collection[str] | None = None
+    ) -> None:
         self.sources = sources
         self.available = available
+        self.within = sources.roots if within is None else within
         self.loaded: dict[str, Loaded] = {}
 
     def load(self, dotted: str) -> Loaded:
@@ -119,7 +133,7 @@ class Loader:
                 self._with(module, node, state, certain)
             else:
                 for name in _bound(node):
-                    state.lost.pop(name, None)
+                    state.bind(name)
 
     def _import(self, module: Module, node: ast.Import | ast.ImportFrom, state: Loaded, certain: bool) -> None:
         here = Proof("source", module.at(node), ast.unparse(node).partition("\n")[0][:120])
@@ -131,10 +145,13 @@ class Loader:
                 )
         if isinstance(node, ast.ImportFrom):
             self._names(absolute(module, node), node, here, state, certain)
+        for name in _bound(node):
+            if name != "*":
+                state.bind(name)
 
     def _fails(self, name: str) -> Failure | None:
         """Why `import name` fails, None when it works."""
-        if name.partition(".")[0] not in self.sources.roots:
+        if name.partition(".")[0] not in self.within:
             return None if self.available(name) else Failure(name, ())
         return self.load(name).error
 
@@ -147,7 +164,9 @@ class Loader:
             lost = source.lost.get(alias.name)
             target = self.sources.module(f"{base}.{alias.name}")
             if alias.name == "*":
-                state.lost.update({name: failure for name, failure in source.lost.items() if not name.startswith("_")})
+                for name, loss in source.lost.items():
+                    if not name.startswith("_"):
+                        state.lose(name, loss)
                 continue
             if lost and target is None and not self._served(base, alias.name):
                 raise _Failing(Failure(lost.missing, (here, *lost.chain), lost.swallowed, certain and lost.certain))
@@ -155,7 +174,6 @@ class Loader:
                 raise _Failing(
                     Failure(failure.missing, (here, *failure.chain), failure.swallowed, certain and failure.certain)
                 )
-            state.lost.pop(alias.asname or alias.name, None)
 
     def _served(self, base: str, name: str) -> bool:
         module = self.sources.module(base)
@@ -170,7 +188,8 @@ class Loader:
         if known is False:
             for statement in node.body:
                 for name in _bound(statement):
-                    state.lost.setdefault(name, self._unmet(module, node))
+                    if name not in state.lost:
+                        state.lose(name, self._unmet(module, node))
         self._body(module, node.body if known else node.orelse, state, certain)
 
     def _unmet(self, module: Module, node: ast.If) -> Failure:
@@ -188,7 +207,7 @@ class Loader:
                 loss = Failure(cause.missing, cause.chain, swallowed, cause.certain and guard is not None)
                 for later in body[position:]:
                     for name in _bound(later):
-                        state.lost[name] = loss
+                        state.lose(name, loss)
                 return loss
         return None
 
@@ -239,7 +258,7 @@ class Loader:
         name = ast.unparse(call.func)
         if name.endswith(("find_spec",)) and call.args and isinstance(call.args[0], ast.Constant):
             asked = str(call.args[0].value)
-            if asked.partition(".")[0] in self.sources.roots:
+            if asked.partition(".")[0] in self.within:
                 return self.sources.module(asked) is not None
             return self.available(asked)
         found = _returned(self.sources, module, name)
