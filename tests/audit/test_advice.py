@@ -7,12 +7,16 @@ import pytest
 
 from sublight.audit.engines.base import Declaration, Instead, Route
 from sublight.audit.engines.sglang import SGLANG
+from sublight.audit.engines.sglang.attention import of_another_family
 from sublight.audit.engines.vllm import VLLM
 from sublight.audit.flags import worth_trying
 from sublight.audit.ladder import Answer, Ladder, Rung, Step
 from sublight.audit.run import advised
+from sublight.audit.source.evaluate import Evaluator
+from sublight.audit.source.facts import Facts
 from sublight.audit.source.tree import Sources
 from sublight.facts.workload import Layout
+from sublight.report.views.audit import flag_line
 from tests.audit import scenes
 from tests.audit.reading import edited, target, written
 from tests.audit.test_sglang_small import FILES
@@ -57,15 +61,72 @@ def asked(sources: Sources, name: str, a2a: str) -> Route:
     return SGLANG.route(sources, declaration, target((12, 0), a2a=a2a))
 
 
-def ladder(flag: str, beside: str = "", area: str = "moe", **answers: Answer) -> Ladder:
+def ladder(flag: str, beside: str = "", area: str = "moe", destination: str = "", **answers: Answer) -> Ladder:
     told = {Rung(name): answer for name, answer in answers.items()}
     steps = tuple(Step(rung, told.get(rung, Answer.PASS), "") for rung in Rung)
-    return Ladder(area=area, name=flag.rpartition(" ")[2], flag=flag, steps=steps, beside=beside)
+    name = flag.rpartition(" ")[2]
+    return Ladder(area=area, name=name, flag=flag, steps=steps, beside=beside, destination=destination)
 
 
 def test_a_flag_carries_the_layout_that_its_answers_are_of() -> None:
     found = worth_trying("sglang", [ladder("--moe-runner-backend fast", "--moe-a2a-backend deepep --ep-size 8")])
     assert [flag.flag for flag in found] == ["--moe-runner-backend fast --moe-a2a-backend deepep --ep-size 8"]
+
+
+def test_what_stands_in_for_a_kernel_comes_last_and_says_so() -> None:
+    found = worth_trying(
+        "vllm",
+        [
+            ladder("--moe-backend emulation"),
+            ladder("--moe-backend open", installed=Answer.NOT_KNOWN, fast=Answer.NOT_KNOWN),
+            ladder("--moe-backend hidden", destination="vllm.moe.Nvfp4EmulationExperts"),
+            ladder("--moe-backend fused"),
+            ladder("--attention-backend torch_native", area="attention"),
+        ],
+    )
+    assert [(flag.flag.rpartition(" ")[2], flag.slow.partition(":")[0]) for flag in found] == [
+        ("fused", ""),
+        ("open", ""),
+        ("emulation", "emulation"),
+        ("hidden", "emulation"),
+        ("torch_native", "plain PyTorch in the place of a kernel, which is slow"),
+    ]
+    assert flag_line(found[2]).endswith("emulation  # emulation: weights are unpacked at every call, which is slow")
+
+
+def test_a_longer_name_of_the_same_kernel_is_not_advised_beside_it() -> None:
+    kernel = "engine.marlin.fused"
+    own = ladder("--moe marlin", destination=kernel)
+    alias = ladder("--moe other_marlin", destination=kernel)
+    elsewhere = ladder("--moe new_marlin", destination="engine.new.fused")
+    assert [flag.flag for flag in worth_trying("e", [alias, own, elsewhere])] == ["--moe marlin", "--moe new_marlin"]
+    # One that was asked for, and ran when the other did not, stays.
+    unproven = ladder("--moe marlin", destination=kernel, executed=Answer.NOT_KNOWN)
+    assert {flag.flag for flag in worth_trying("e", [alias, unproven])} == {"--moe other_marlin", "--moe marlin"}
+
+
+@pytest.mark.parametrize(
+    ("cls", "family"),
+    [("QwenSparseBackend", "qwen"), ("DeepseekBackend", ""), ("FlashBackend", ""), ("TorchBackend", "")],
+)
+def test_a_class_that_is_named_after_other_models(tmp_path: Path, cls: str, family: str) -> None:
+    """What this model takes classes from is its own family too, and a library that is imported is none."""
+    read = written(
+        tmp_path,
+        {
+            "sglang/srt/models/qwen3_moe.py": "class Qwen3MoeForCausalLM: ...\n",
+            "sglang/srt/models/torch_native_llama.py": "class TorchNativeLlama: ...\n",
+            "sglang/srt/models/deepseek_v2.py": "class DeepseekV2ForCausalLM: ...\n",
+            "sglang/srt/models/glm_dsa.py": (
+                "from sglang.srt.models.deepseek_v2 import DeepseekV2ForCausalLM\n\n"
+                "class GlmForCausalLM(DeepseekV2ForCausalLM): ...\n"
+            ),
+            "sglang/srt/layers/backends.py": "import torch\n",
+        },
+    )
+    walk = Evaluator(read, Facts(follow=("sglang",)))
+    assert of_another_family(walk, "GlmForCausalLM", f"sglang.srt.layers.backends.{cls}") == family
+    assert of_another_family(walk, "UnheardOf", f"sglang.srt.layers.backends.{cls}") == ""
 
 
 def test_a_variable_is_no_option_and_stands_alone() -> None:

@@ -90,3 +90,10 @@ def test_a_step_that_is_edited_to_refuse_is_refused_there() -> None:
 @pytest.mark.parametrize("name", ["triton", "flashinfer"])
 def test_the_old_versions_backends_decode(name: str) -> None:
     assert ask(name, "qwen3-30b-a3b", "h200", "sglang==0.5.9").answer is Answer.PASS
+
+
+def test_a_backend_for_another_family_of_models_is_not_said_to_work() -> None:
+    found = ask("qsa", "glm-5-nvfp4", "rtx-pro-6000-server")
+    assert found.answer is Answer.NOT_KNOWN
+    assert found.why.endswith("is, by its name, for qwen models, of which this is none")
+    assert ask("dsa", "glm-5-nvfp4", "rtx-pro-6000-server").answer is Answer.PASS  # whose class is Deepseek's

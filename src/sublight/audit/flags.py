@@ -1,31 +1,57 @@
 """Launch flags worth trying: backends that nothing speaks against, those that were seen running first.
 
-One that is right and only slow is among them: it may be all that there is.
+One that is right and only slow is among them: it may be all that there is. One that by its own name stands in for a
+kernel comes last, and says so. A name that only leads to the kernel of a simpler name is left out: nobody asked for it.
 """
 
+import re
 from collections.abc import Iterable
 
 from sublight.audit.ladder import Answer, Ladder, Rung
 from sublight.audit.record import Flag
 
 _GPU_RUNGS = (Rung.EXECUTED, Rung.CORRECT, Rung.FAST)
+# In the name of a backend, or of what it leads to -> what that means for a decode step.
+_STANDS_IN = {
+    "emulat": "emulation: weights are unpacked at every call, which is slow",
+    "torch_?native": "plain PyTorch in the place of a kernel, which is slow",
+}
 
 
 def worth_trying(engine: str, ladders: Iterable[Ladder]) -> tuple[Flag, ...]:
     """Backends without a failing rung that are known to be declared and reachable, by area; most proof first."""
-    found = []
+    found: list[tuple[Ladder, Flag]] = []
     for ladder in ladders:
         answers = {step.rung: step.answer for step in ladder.steps}
         certain = answers[Rung.DECLARED] is Answer.PASS and answers[Rung.REACHABLE] is Answer.PASS
         if (ladder.verdict is None or ladder.verdict.rung is Rung.FAST) and certain and ladder.flag:
-            found.append(
-                Flag(
-                    engine=engine,
-                    area=ladder.area,
-                    flag=ladder.line,
-                    proven=tuple(rung for rung in _GPU_RUNGS if answers[rung] is Answer.PASS),
-                    open=tuple(r for r, a in answers.items() if a is Answer.NOT_KNOWN and r not in _GPU_RUNGS),
-                )
+            flag = Flag(
+                engine=engine,
+                area=ladder.area,
+                flag=ladder.line,
+                proven=tuple(rung for rung in _GPU_RUNGS if answers[rung] is Answer.PASS),
+                open=tuple(r for r, a in answers.items() if a is Answer.NOT_KNOWN and r not in _GPU_RUNGS),
+                slow=stands_in(ladder),
             )
-    areas = list(dict.fromkeys(flag.area for flag in found))
-    return tuple(sorted(found, key=lambda flag: (areas.index(flag.area), -len(flag.proven), len(flag.open))))
+            found.append((ladder, flag))
+    kept = [flag for ladder, flag in found if not any(_is_alias(ladder, flag, *other) for other in found)]
+    areas = list(dict.fromkeys(flag.area for flag in kept))
+    return tuple(
+        sorted(kept, key=lambda flag: (areas.index(flag.area), bool(flag.slow), -len(flag.proven), len(flag.open)))
+    )
+
+
+def stands_in(ladder: Ladder) -> str:
+    """Why a backend is slow by what it is, "" for one that is a kernel as far as its names tell."""
+    names = f"{ladder.name} {ladder.destination}".lower()
+    return next((said for word, said in _STANDS_IN.items() if re.search(word, names)), "")
+
+
+def _is_alias(ladder: Ladder, flag: Flag, other: Ladder, others: Flag) -> bool:
+    """Whether a name has all words of another and more, leads to the same kernel, and has no proof of its own."""
+    same = ladder.area == other.area and bool(ladder.destination) and ladder.destination == other.destination
+    return same and _words(other) < _words(ladder) and set(flag.proven) <= set(others.proven)
+
+
+def _words(ladder: Ladder) -> set[str]:
+    return set(re.split(r"[_-]", ladder.name.lower()))

@@ -88,6 +88,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
         flag: what to type, with every option that the answers hang on.
         proven: rungs on a GPU that passed ("executed"); empty where nobody has proved anything.
         open: rungs below those that are not known.
+        slow: why it is slow whatever the card, "" where nothing says so.
     """
 
     engine: str
@@ -95,6 +96,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     flag: str
     proven: tuple[Rung, ...] = ()
     open: tuple[Rung, ...] = ()
+    slow: str = ""
 
 
 class MachineSummary(msgspec.Struct, frozen=True, kw_only=True):

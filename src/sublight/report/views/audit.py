@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from sublight.audit.engines.base import Gate
+from sublight.audit.flags import stands_in
 from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step
 from sublight.audit.record import Audit, AuditFinding, Auto, EngineAudit, Flag, SymbolAnswer
 from sublight.audit.target import Target
@@ -165,10 +168,10 @@ def _table(engine: str, ladders: list[Ladder]) -> Table:
 
 
 def height(ladder: Ladder) -> float:
-    """Rungs below the first that says no, and a little for each that says yes."""
+    """Rungs below the first that says no, and a little for each that says yes; less for what only stands in."""
     answers = [step.answer for step in ladder.steps]
     first = answers.index(Answer.FAIL) if Answer.FAIL in answers else len(answers)
-    return first + answers.count(Answer.PASS) / 100
+    return first + answers.count(Answer.PASS) / 100 - (0.5 if stands_in(ladder) else 0)
 
 
 def verdict_cell(ladder: Ladder) -> Cell:
@@ -272,12 +275,14 @@ def _flags(flags: tuple[Flag, ...]) -> Iterator[Block]:
     unproven = [flag for flag in flags if not flag.proven]
     if proven:
         yield Paragraph("Seen running:", "good")
-        yield Code("\n".join(flag.flag for flag in proven))
+        yield Code("\n".join(flag_line(msgspec.structs.replace(flag, open=())) for flag in proven))
     if unproven:
         yield Paragraph("Nobody has proved these here; a rung that is not known is named:")
         yield Code("\n".join(flag_line(flag) for flag in unproven))
 
 
 def flag_line(flag: Flag) -> str:
-    """The flag, and what is open about it as a comment of the shell."""
-    return flag.flag + (f"  # not known: {', '.join(flag.open)}" if flag.open else "")
+    """The flag, and what is open about it, or slow, as a comment of the shell."""
+    said = [flag.slow] if flag.slow else []
+    said += [f"not known: {', '.join(flag.open)}"] if flag.open else []
+    return flag.flag + (f"  # {'; '.join(said)}" if said else "")

@@ -1,11 +1,14 @@
 """Routes of attention backends: from `--attention-backend` to the class that decodes."""
 
+import re
+
 from sublight.audit.engines.base import Route
 from sublight.audit.engines.sglang import checkpoint, kernels, story
 from sublight.audit.engines.sglang.arguments import Settled, launch
+from sublight.audit.engines.sglang.block import MODELS, modules
 from sublight.audit.engines.sglang.layers import LayerWalk, Lost
 from sublight.audit.ladder import Answer, Proof
-from sublight.audit.source.evaluate import Outcome
+from sublight.audit.source.evaluate import Evaluator, Outcome
 from sublight.audit.source.events import Event
 from sublight.audit.source.tree import Sources
 from sublight.audit.source.values import (
@@ -121,6 +124,10 @@ def route(sources: Sources, name: str, target: Target) -> Route:
     now = chosen(settled.values)
     fits = name in ("auto", now)
     what = " or ".join(each.rpartition(".")[2] for each in made)
+    family = of_another_family(begun.walk, target.architecture, made[0]) if fits and name != "auto" else ""
+    if family:
+        why = f"{what} would decode, and is, by its name, for {family} models, of which this is none"
+        return Route(answer=Answer.NOT_KNOWN, why=why, destination=made[0], proofs=_made(events, made))
     hangs = ", which of them hangs on the model's attention" if isinstance(walk.made, Choice) else ""
     return Route(
         answer=Answer.PASS if fits else Answer.FAIL,
@@ -134,6 +141,27 @@ def route(sources: Sources, name: str, target: Target) -> Route:
         ),
         hint="" if fits else "another backend: this one is replaced for this model or card",
     )
+
+
+def of_another_family(walk: Evaluator, architecture: str, dotted: str) -> str:
+    """The family of models that a class is named after, "" where it is none, or one that this model comes from.
+
+    Families are what the engine's own models are called by; a library that the class's module imports is none.
+    """
+    origin, _, name = dotted.rpartition(".")
+    first = re.match(r"[A-Z][a-z]+", name)
+    word = first.group().lower() if first is not None else ""
+    module = walk.sources.module(origin)
+    own = {_family(each.name) for each in modules(walk, architecture)}
+    if not own or module is None or word not in {_family(each) for each in walk.sources.submodules(MODELS)} - own:
+        return ""
+    return "" if re.search(rf"^\s*(?:import|from) {word}\b", module.text, re.MULTILINE) else word
+
+
+def _family(dotted: str) -> str:
+    """ "sglang.srt.models.qwen3_moe" -> "qwen"."""
+    found = re.match(r"[a-z]+", dotted.rpartition(".")[2])
+    return found.group() if found is not None else ""
 
 
 def _said(settled: Settled) -> tuple[Proof, ...]:
