@@ -201,6 +201,25 @@ def test_where_it_really_lives(sources: Sources, asked: str) -> None:
     assert places[1].proof.where == "pack/cute_dsl/gemm.py:1"
 
 
+def test_a_module_of_that_name_far_away_is_not_meant(tmp_path: Path) -> None:
+    """Neither it nor what it offers is named beside the one that is near; of that one, a few names."""
+    names = [f"kernel_{number}" for number in range(40)]
+    table = "".join(f"def {name}(): ...\n" for name in names)
+    files = {"p/__init__.py": "", "p/cute_dsl/__init__.py": f"from .gemm import make_ptr, {', '.join(names)}\n"}
+    files |= {
+        "p/cute_dsl/gemm.py": f"def make_ptr(): ...\n{table}",
+        "p/data/__init__.py": "",
+        "p/data/lib/__init__.py": "",
+    }
+    files |= {
+        "p/data/lib/cute/__init__.py": "from .core import other\n",
+        "p/data/lib/cute/core.py": "def other(): ...\n",
+    }
+    wide = written(tmp_path, files)
+    places = [place.symbol for place in whereabouts(wide, resolve(wide, "p.cute"))]
+    assert places == ["p.cute_dsl", *(f"p.cute_dsl.gemm.{name}" for name in names[:5])]
+
+
 def test_the_definition_of_the_last_name_wins(sources: Sources) -> None:
     places = whereabouts(sources, resolve(sources, "pack.cute.grouped"))
     assert [place.symbol for place in places] == ["pack.cute_dsl.gemm.grouped"]

@@ -84,7 +84,7 @@ def symbol_answer(scene: Surroundings, symbol: str) -> SymbolAnswer:
     cause = cause_of(scene, read, really)
     absent = is_absent(symbol, really)
     instead = whereabouts(scene.sources, read) if really.outcome == "error" else ()
-    places = _instead(instead, "it really lives" if absent else "it would live")
+    places = _instead(symbol, instead, "it really lives" if absent else "it would live")
     return SymbolAnswer(
         symbol=symbol,
         answer=Answer.FAIL,
@@ -101,8 +101,16 @@ def _line(message: str) -> str:
     return " ".join(message.replace("\\n", " ").split())
 
 
-def _instead(places: tuple[Place, ...], lives: str = "it really lives") -> str:
-    return f"; {lives} at {', '.join(place.symbol for place in places[:3])}" if places else ""
+def _instead(symbol: str, places: tuple[Place, ...], lives: str = "it really lives") -> str:
+    """Where the name is defined, or the module that is named like it and one name of those that it offers."""
+    if not places:
+        return ""
+    first, *others = (place.symbol for place in places)
+    if first.rpartition(".")[2] == symbol.rpartition(".")[2]:
+        more = f"; also defined at {', '.join(others[:2])}" if others else ""
+    else:
+        more = f", which offers {others[0]}{' among others' if others[1:] else ''}" if others else ""
+    return f"; {lives} at {first}{more}"
 
 
 def _import_proofs(symbol: str, really: Imported, scene: Surroundings) -> tuple[Proof, ...]:
@@ -130,7 +138,7 @@ def _by_source(scene: Surroundings, read: Resolution, not_imported: str) -> Symb
         return SymbolAnswer(
             symbol=read.asked,
             answer=Answer.FAIL,
-            why=f"asked {read.asked}, found {read.why}" + _instead(instead),
+            why=f"asked {read.asked}, found {read.why}" + _instead(read.asked, instead),
             instead=tuple(place.symbol for place in instead),
             proofs=(*read.chain, *(place.proof for place in instead)),
             hint=hint,

@@ -19,7 +19,6 @@ _MOST_FILES = 6000  # a package beyond this is searched as far as that
 _LARGEST_BYTES = 4_000_000  # files beyond this are generated tables
 _DEEPEST = 8
 _ENOUGH = 6  # definitions named
-_MODULES = 2  # modules named
 _bytes: "WeakKeyDictionary[Sources, dict[str, bytes | None]]" = WeakKeyDictionary()  # all names are looked for in them
 _HELPER = re.compile(r"(is|has|get|make|create|convert|require|torch_to)_")
 
@@ -101,7 +100,7 @@ def read(sources: Sources, dotted: str) -> bytes | None:
 def _exports(sources: Sources, dotted: str) -> list[Place]:
     """What a package offers from its own submodules, by the name it imports it under, with the line that defines it.
 
-    Kernels and classes come before the helpers that stand beside them: the former are what people look for.
+    The first few: kernels and classes before the helpers that stand beside them, for they are what people look for.
     """
     module = sources.module(dotted)
     if module is None:
@@ -112,11 +111,11 @@ def _exports(sources: Sources, dotted: str) -> list[Place]:
             resolution = resolve(sources, found[0].target)
             if resolution.found and resolution.kind in ("function", "class") and resolution.chain:
                 places.append(Place(found[0].target, resolution.chain[-1]))
-    return sorted(places, key=lambda place: _HELPER.match(place.symbol.rpartition(".")[2]) is not None)
+    return sorted(places, key=lambda place: _HELPER.match(place.symbol.rpartition(".")[2]) is not None)[: _ENOUGH - 1]
 
 
 def _alike(modules: list[str], prefix: str, wanted: str) -> list[str]:
-    """Modules whose last name is `wanted` in another spelling, begins with it, or nearly is it.
+    """Modules whose last name is `wanted` in another spelling, begins with it, or nearly is it, the likeliest first.
 
     Neighbours of the asked module come first: somebody who asks for `cute` beside `cute_dsl` meant that one, and not a
     `cute` six folders down.
@@ -131,7 +130,7 @@ def _alike(modules: list[str], prefix: str, wanted: str) -> list[str]:
         stem = _folded(last)
         if stem == folded or stem in near or (len(folded) > 3 and stem.startswith(folded)):
             ranked.append(((parent != prefix) + (stem != folded), name.count("."), name))
-    return [name for *_, name in sorted(ranked)][:_MODULES]
+    return [name for *_, name in sorted(ranked)]
 
 
 def _module_place(sources: Sources, dotted: str) -> Place | None:
@@ -144,7 +143,8 @@ def _module_place(sources: Sources, dotted: str) -> Place | None:
 def whereabouts(sources: Sources, resolution: Resolution) -> tuple[Place, ...]:
     """Where what was asked for lives: empty when it was found, or when nothing of the kind is in the package.
 
-    A definition of the last name wins; else modules named alike, each followed by the functions and classes it offers.
+    A definition of the last name wins; else the likeliest module that is named alike, and functions and classes that it
+    offers: what lies in a module farther away has nothing to do with what was asked.
     """
     if resolution.existence is not Existence.MISSING or not resolution.prefix:
         return ()
@@ -153,11 +153,10 @@ def whereabouts(sources: Sources, resolution: Resolution) -> tuple[Place, ...]:
     names = modules(sources, package)
     if places := _definitions(sources, names, rest[-1]):
         return tuple(_nearest_first(places, resolution.prefix))
-    found: list[Place] = []
     for dotted in _alike([name for name in names if name != package], resolution.prefix, rest[0]):
         if place := _module_place(sources, dotted):
-            found += [place, *_exports(sources, dotted)]
-    return tuple(found)
+            return (place, *_exports(sources, dotted))
+    return ()
 
 
 def _nearest_first(places: list[Place], prefix: str) -> list[Place]:
