@@ -87,7 +87,7 @@ def test_records_hold_agreement_and_times_of_memory(layer: str) -> None:
             if taken is None:
                 assert result.reason == "it takes 16 tokens at most"
                 continue
-            assert taken.cold and not taken.warning
+            assert taken.cold and (not taken.warning or taken.warning.startswith("spread "))
             assert taken.agreed.relative_error <= (1.5e-2 if result.kind == "peer" else 3e-3)
             assert taken.agreed.modes == ("eager", "graph")
     assert kernels_document(bench).title.startswith(f"Kernels of the experts of {bench.model}")
@@ -108,7 +108,9 @@ def test_an_adapter_that_is_said_to_agree_did() -> None:
     """The words of a trial name what a record shows agreeing."""
     trials = [t for t in (TRIALS.load(name) for name in TRIALS.names()) if isinstance(t, MoeTrial)]
     assert len(trials) == 3
-    ran = record("GLM-5 TP8").ran
+    every = load(MEASURED / "2026-11-30-h200-kernels-glm-5-tp8-all-peers.json", BENCH_TYPES)
+    assert isinstance(every, KernelBench)
+    ran = every.ran
     for trial in trials:
         version = trial.agreed_with.removesuffix(" on an H200")
         assert version and version in ran[trial.candidate]
