@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -396,6 +397,22 @@ def test_a_crash_in_a_package_is_one_answer_for_its_names(environment: Environme
     assert {done.message for done in found.values()} == {"importing falls ended the process by SIGABRT"}
     assert len((environment.folder / "falls/__init__.py.log").read_text()) <= 2  # of four names; two ran side by side
     assert [Path(file).name for file in found["falls.b.y"].loaded] in ([], ["__init__.py"])
+
+
+def test_a_package_in_an_archive_is_imported_all_the_same(environment: Environment) -> None:
+    modules = {f"packed/part{number}.py": "x = 1\n" for number in range(30)}
+    init = "".join(f"import packed.part{number}\n" for number in range(30))
+    with zipfile.ZipFile(environment.folder / "packed.zip", "w") as archive:
+        for name, text in {"packed/__init__.py": init, "packed/stays.py": HANGS, **modules}.items():
+            archive.writestr(name, text)
+    environment.write({"packed.pth": str(environment.folder / "packed.zip")})
+    found = imported(environment.python, "packed.part29.x", "packed.part3.y", "packed.stays.x", limit_s=2)
+    assert [found[name].outcome for name in ("packed.part29.x", "packed.part3.y", "packed.stays.x")] == [
+        "found",
+        "error",
+        "hang",
+    ]
+    assert found["packed.stays.x"].message == "importing packed.stays.x did not end within 2 s"
 
 
 def test_a_slow_import_is_not_called_a_hang_of_the_module_it_was_at(environment: Environment) -> None:

@@ -174,7 +174,8 @@ class Watch(importlib.abc.MetaPathFinder):
         specs = (finder.find_spec(name, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)
         loader = spec.loader if spec is not None else None
-        if spec is not None and hasattr(loader, "__dict__") and not isinstance(loader, type):
+        # Of other kinds (of a zip file, built in) one loader serves many modules, and is left as it is.
+        if spec is not None and getattr(loader, "name", None) == name and hasattr(loader, "__dict__"):
             self.watch(loader, name, spec.origin)
         return spec
 
