@@ -103,3 +103,20 @@ def test_a_misspelt_name_in_a_copy_of_the_wheel(tmp_path: Path) -> None:
     assert old.answer is Answer.FAIL
     (new,) = audit_symbols(auditor, ["flashinfer.cute_dsl.blockscaled_gemm.grouped_gemm_renamed"]).symbols
     assert new.home == "flashinfer.cute_dsl.blockscaled_gemm.grouped_gemm_renamed"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("glm-5-nvfp4", ""),  # whose experts no name sends to Triton, though attention has a kernel in it
+        ("deepseek-v3", "a call with M > E fails, which prefill is; decode rows fit, with 64 x 128 x 128, 4 stages"),
+    ],
+)
+def test_a_tile_is_told_where_experts_reach_triton(door: FolderDoor, model: str, said: str) -> None:
+    question = ask(model, card("rtx-pro-6000-server", None), Layout(tp=8))
+    options = Options(engines=("sglang",), areas=("moe", "attention"))
+    found = [
+        each.text for each in audit(Auditor(door, options, Cache(None)), question).findings if "Triton" in each.subject
+    ]
+    assert len(found) == bool(said)
+    assert all("147,456 bytes" in text and said in text for text in found)

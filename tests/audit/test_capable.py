@@ -241,7 +241,46 @@ def test_a_default_tile_too_large_for_the_card(tmp_path: Path, limit: int, count
         assert "wants 147,456 bytes" in finding.text
         assert "can have 101,376" in finding.text
         assert "num_stages=3 takes 98,304" in finding.text
+        assert "at 1 byte an element" in finding.text
+        assert (
+            "a call with m > 16 fails, which prefill is; decode rows fit, with 16 x 64 x 128, 4 stages" in finding.text
+        )
         assert finding.proofs[0].where == "eng.py:4"
+
+
+_LARGE = '{"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 128, "num_stages": 4}'
+_SMALL = '{"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 128, "num_stages": 4}'
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            f"tile = {_LARGE}\nif M <= E:\n    tile = {_SMALL}",
+            "a call with M > E fails, which prefill is; decode rows fit",
+        ),
+        (
+            f"tile = {_SMALL}\nif M > E:\n    tile = {_LARGE}",
+            "a call with M > E fails, which prefill is; decode rows fit",
+        ),
+        (
+            f"if M < 32:\n    tile = {_SMALL}\nelse:\n    tile = {_LARGE}",
+            "a call with M >= 32 fails, which prefill is; dec",
+        ),
+        (f"if M <= E or fast:\n    tile = {_SMALL}\nelse:\n    tile = {_LARGE}", "a call with M > E fails"),
+        (
+            f"tile = {_LARGE}\nif M <= E:\n    tile = {_LARGE}",
+            "a call with M > E fails, which prefill is; num_stages=3",
+        ),
+        (f"tile = {_LARGE}\nif fast:\n    tile = {_SMALL}", "a call that picks it fails; num_stages=3"),
+        (f"tile = {_LARGE}", "a call that picks it fails; num_stages=3"),
+    ],
+)
+def test_who_picks_a_tile_that_is_too_large(tmp_path: Path, body: str, says: str) -> None:
+    (tmp_path / "eng.py").write_text(body + "\n")
+    found = [finding.text for finding in of_tiles(tree(tmp_path), ["eng"], 1, 101376, "sm_120")]
+    assert says in found[0]
+    assert len(found) == (2 if body.count(_LARGE) == 2 else 1)
 
 
 def test_a_list_that_leaves_the_card_out_is_no_refusal(folder: Path) -> None:

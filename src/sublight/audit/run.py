@@ -294,8 +294,13 @@ def staged_bytes(activation_format: str) -> float:
 
 
 def _triton_modules(scene: Scene, answers: Answers) -> list[str]:
-    """Modules around kernels that the engine writes in Triton and really runs: default tiles stand beside them."""
-    ends = {a.route.destination for a in answers.backends if a.route.answer is Answer.PASS}
+    """Modules around kernels for experts that the engine writes in Triton and really runs: tiles stand beside them.
+
+    A name that is accepted and leads there by mistake runs it all the same.
+    """
+    routes = [answered.route for answered in answers.backends if answered.declaration.area == "moe"]
+    routes += [route for area, route in answers.autos.items() if area == "moe"]
+    ends = {route.destination for route in routes if route.answer is Answer.PASS}
     written = [end for end in ends if end and builder(scene.sources, end) == "triton"]
     if not written:
         return []
