@@ -191,3 +191,11 @@ def test_any_package_that_the_code_fails_without(tmp_path: Path) -> None:
     assert step.hint == "pip install 'some-binding>=2'"
     alone = installed(scene(installation(names, {"flash": ["flash"]}, interpreter=False), tmp_path), asked)
     assert alone.answer is Answer.PASS
+
+
+def test_the_last_line_is_what_the_sentence_is_about(tmp_path: Path) -> None:
+    names = [distribution("flash", "1.0"), distribution("triton", "3.9")]
+    there = installation(names, {"flash": ["flash"], "triton": ["triton"]})
+    step = installed(scene(there, tmp_path), route("absent.x", "flash.y", "triton"))
+    assert step.why == "absent is not installed"
+    assert step.proofs[-1] == Proof("distribution", "absent", "no installed distribution ships it")

@@ -24,6 +24,7 @@ def installed(scene: Scene, route: Route) -> Step:
     """Every package that the path needs is there, in a version that metadata asks for and code takes."""
     engine = scene.distribution
     proofs: list[Proof] = []
+    against: list[Proof] = []  # they come last, where the line is that the sentence is about
     if engine is not None:
         proofs.append(Proof("distribution", str(engine), f"{engine.info} in {engine.folder}"))
     behind = _behind(scene, route)
@@ -37,23 +38,25 @@ def installed(scene: Scene, route: Route) -> Step:
         owner = main_owner(scene.installation, top)
         if owner is None:
             why, proof, hint = _unowned(scene, top, tops)
-            proofs.append(proof)
+            (against if why else proofs).append(proof)
             if why and scene.installation.interpreter is None:
                 absent.append(top)
             elif why:
                 problems.append(why + (f", and {behind[top].who} takes it" if top in behind else ""))
                 hints.append(hint)
-            proofs += [behind[top].line] if top in behind else []
+            against += [behind[top].line] if top in behind else []
             continue
         named.append(f"{owner.distribution} {owner.version}")
         found, trouble = _versions(scene, top, owner)
-        proofs += found
+        other = _other_version(scene, top, owner)
+        (against if trouble or other else proofs).extend(found)
         if trouble:
             problems.append(trouble[0])
             hints.append(trouble[1])
-        elif other := _other_version(scene, top, owner):
+        elif other:
             others.append(other[0])
             cures.append(other[1])
+    proofs += against
     if problems:
         return failed(Rung.INSTALLED, "; ".join(problems), *proofs, hint="; ".join(dict.fromkeys(hints)))
     if absent:
