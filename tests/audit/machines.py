@@ -10,6 +10,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
+from sublight.audit.doors import InterpreterDoor
+from sublight.audit.replies import Imported
+from sublight.hosts.local import LocalHost
+
 
 class Site:
     """A folder of installed packages."""
@@ -59,3 +65,13 @@ class Environment(Site):
         self.python = str(root / "bin" / "python")
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         super().__init__(root / "lib" / version / "site-packages")
+
+
+def door(python: str) -> InterpreterDoor:
+    return InterpreterDoor(LocalHost(), python, here=True)
+
+
+def imported(python: str, *symbols: str, limit_s: float = 30) -> dict[str, Imported]:
+    """What came of importing each symbol in an interpreter."""
+    reply = door(python).ask({"import": {"symbols": list(symbols), "timeout_s": limit_s}}, timeout_s=120)
+    return msgspec.json.decode(reply["import"].answer, type=dict[str, Imported])
