@@ -152,8 +152,10 @@ def of_another_family(walk: Evaluator, architecture: str, dotted: str) -> str:
     first = re.match(r"[A-Z][a-z]+", name)
     word = first.group().lower() if first is not None else ""
     module = walk.sources.module(origin)
+    if module is None or word not in {_family(each) for each in walk.sources.submodules(MODELS)}:
+        return ""  # as of most classes, so that the models are not read for them
     own = {_family(each.name) for each in modules(walk, architecture)}
-    if not own or module is None or word not in {_family(each) for each in walk.sources.submodules(MODELS)} - own:
+    if not own or word in own:
         return ""
     return "" if re.search(rf"^\s*(?:import|from) {word}\b", module.text, re.MULTILINE) else word
 
