@@ -210,6 +210,21 @@ def test_an_area_that_an_engine_does_not_have(environment: Environment) -> None:
     assert made.engines[0].not_read == {"attention": "Sublight does not read those of tiny"}
 
 
+def test_of_a_model_without_experts_no_backend_for_them_is_judged(environment: Environment, tmp_path: Path) -> None:
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+              "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+              "num_key_value_heads": 8, "vocab_size": 128256, "torch_dtype": "bfloat16"}  # fmt: skip
+    (tmp_path / "config.json").write_bytes(msgspec.json.encode(config))
+    dense = ask(str(tmp_path), card("rtx-pro-6000-server", None), Layout())
+    made = audit(Auditor(door(environment), Options(), Cache(None)), dense)
+    assert (made.engines[0].ladders, made.engines[0].autos, made.flags, made.findings) == ((), (), (), ())
+    assert made.engines[0].not_read == {"moe": "the model has no experts"}
+    page = " ".join(render_text(audit_document(made), width=200, colour=False).split())
+    assert "MoE backends: the model has no experts" in page
+    assert "BF16 weights, no experts, activations BF16" in page
+    assert "not known, the model" not in page
+
+
 def test_what_takes_long_is_said_beforehand(environment: Environment) -> None:
     said: list[str] = []
     audit(Auditor(door(environment), Options(), Cache(None), say=said.append), question())

@@ -22,7 +22,7 @@ from sublight.audit.roomy import roomy
 from sublight.audit.routes import Answered, Answers, as_it_is, read
 from sublight.audit.scene import Scene
 from sublight.audit.snapshot import KeepingDoor
-from sublight.audit.target import Target
+from sublight.audit.target import NO_EXPERTS, Target
 from sublight.audit.tiles import of_tiles
 from sublight.audit.tuned import tuned_folders
 from sublight.audit.variables import of_variables
@@ -56,8 +56,11 @@ def _audited(auditor: Auditor, name: str, question: Question, seen: Seen) -> Eng
     place = auditor.place(engine)
     folder = place.folder if place else ""
     sources = auditor.sources()
-    areas = tuple(area for area in engine.areas if not auditor.options.areas or area in auditor.options.areas)
+    asked = [area for area in engine.areas if not auditor.options.areas or area in auditor.options.areas]
+    areas = tuple(area for area in asked if area != "moe" or target.shape is not None)
     others = [area for area in auditor.options.areas if area not in engine.areas]
+    left = dict.fromkeys(set(asked) - set(areas), NO_EXPERTS)
+    left |= dict.fromkeys(others, f"Sublight does not read those of {name}")
     distribution = auditor.installation.distribution(
         owning(auditor.installation, engine.distributions) or engine.package
     )
@@ -95,7 +98,7 @@ def _audited(auditor: Auditor, name: str, question: Question, seen: Seen) -> Eng
             ladders=_completed(auditor, scene, name, answers, judged.ladders, seen),
             autos=tuple(_auto(area, route) for area, route in answers.autos.items()),
             code=judged.code,
-            not_read=answers.not_read | dict.fromkeys(others, f"Sublight does not read those of {name}"),
+            not_read=answers.not_read | left,
         ),
         findings=judged.findings,
         variables=answers.variables,

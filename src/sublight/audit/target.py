@@ -6,6 +6,8 @@ from sublight.facts.gpu import Gpu
 from sublight.facts.model import Model
 from sublight.facts.workload import Layout
 
+NO_EXPERTS = "the model has no experts"  # why no backend for them is judged
+
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """The routed experts as one rank holds them; `width` is the hidden channels of one expert on that rank."""

@@ -60,7 +60,7 @@ def audit_document(audit: Audit) -> Document:
         blocks += _engine(engine, audit.target)
     blocks += _symbols(audit.symbols)
     blocks += _findings(audit.findings)
-    if audit.engines:
+    if any(engine.ladders for engine in audit.engines):
         blocks += _flags(audit.flags)
     more = [block for engine in audit.engines for block in every_rung(engine)]
     return Document(_title(audit), tuple(blocks), _footer(audit), tuple(more))
@@ -117,7 +117,8 @@ def _question(audit: Audit) -> Iterator[tuple[str, Cell]]:
     if target is not None:
         yield "judged for", Cell(f"{target.gpu} ({target.sm})", "strong")
         activations = f", activations {target.activation_format}" if target.activation_format else ""
-        yield "model", Cell(f"{target.model}: {target.expert_format} experts{activations} ({target.method})")
+        weights = "experts" if target.shape is not None else "weights, no experts"
+        yield "model", Cell(f"{target.model}: {target.expert_format} {weights}{activations} ({target.method})")
         yield "layout", Cell(f"{target.layout}, all-to-all {target.a2a}")
         if target.shape is not None:
             shape = target.shape

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sublight.audit.ladder import Answer, Ladder, Rung, Step
 from sublight.audit.record import BackendCode, Capability, CodeSet, EngineAudit
-from sublight.audit.target import Target
+from sublight.audit.target import NO_EXPERTS, Target
 from sublight.report.blocks import Block, Cell, Column, Heading, Line, Listing, Paragraph, Table, Tone
 from sublight.units import counted
 
@@ -253,4 +253,4 @@ def unread(not_read: Mapping[str, str]) -> Iterator[Block]:
     """What could not be read of an engine: backends of an area, or something else that was asked."""
     for what, why in not_read.items():
         named = f"{AREAS[what]} backends" if what in AREAS else what
-        yield Paragraph(f"{named}: not known, {why}", "muted")
+        yield Paragraph(f"{named}: {why if why == NO_EXPERTS else f'not known, {why}'}", "muted")

@@ -13,7 +13,7 @@ from sublight.audit.ladder import Answer, Proof
 from sublight.audit.source.events import Event
 from sublight.audit.source.tree import Sources
 from sublight.audit.source.values import Class, Value
-from sublight.audit.target import Target
+from sublight.audit.target import NO_EXPERTS, Target
 
 OPTIONS = frozenset(("moe_runner_backend", "moe_a2a_backend"))
 _ENUM = "sglang.srt.layers.moe.utils.MoeRunnerBackend"
@@ -26,7 +26,7 @@ _WORD = re.compile(r"\w+")
 def route(sources: Sources, name: str, target: Target) -> Route:
     """Where asking for a backend leads."""
     if target.shape is None:
-        return Route(answer=Answer.NOT_KNOWN, why="the model has no experts")
+        return Route(answer=Answer.NOT_KNOWN, why=NO_EXPERTS)
     begun = launch(sources, target, OPTIONS)
     found = _walked(begun, name, target.a2a)
     if found.answer is not Answer.FAIL:
