@@ -20,6 +20,7 @@ from sublight.gap.claims import (
 from sublight.gap.measured import MeasuredRow, Remedy, has_collectives, measured_rows, remedies
 from sublight.gap.next_steps import NextStep, next_steps
 from sublight.gap.same import differences
+from sublight.gap.unlike import doubts_of, refuse_other_card
 from sublight.limits.decode import DecodeLimit
 from sublight.limits.sweep import Point
 from sublight.limits.under import collective_floors
@@ -53,6 +54,7 @@ class Gap(Record, frozen=True, kw_only=True):
         beside: a second gap shown with it: the same model where a trace was taken.
         closed: next steps, by id, that a record of the campaign answers, and how.
         points: the floor over batch sizes, for whoever asks what more requests at once would cost.
+        doubts: what says that the trace is of another step than the floor; then the ratio is no gap.
     """
 
     schema = "gap"
@@ -77,6 +79,7 @@ class Gap(Record, frozen=True, kw_only=True):
     closed: dict[str, str] = msgspec.field(default_factory=dict)
     source: str = ""
     attainable_source: str = ""
+    doubts: tuple[str, ...] = ()
 
     def flaws(self) -> Iterator[str]:
         from sublight.gap.closing import gap_flaws
@@ -126,8 +129,10 @@ def compare(
         part_claims: parts stated from elsewhere ("bf16+allreduce=8.9ms").
 
     Raises:
-        UsageError, UnknownNameError: a claim that cannot be read.
+        UsageError, UnknownNameError: a claim that cannot be read, or a trace of another card.
     """
+    if trace is not None:
+        refuse_other_card(limit, trace)
     step = measured_s.known
     layout = limit.workload.layout
     model = limit.model
@@ -169,6 +174,7 @@ def compare(
         attainable_source=attainable.source if attainable is not None and rows else "",
         remedies=remedies(limit, rows, trace) if trace is not None else (),
         source=source,
+        doubts=doubts_of(limit, trace) if trace is not None else (),
     )
 
 

@@ -219,7 +219,8 @@ def remedies(limit: DecodeLimit, rows: tuple[MeasuredRow, ...], trace: Analysis)
             found.append(_remedy(id_, title, group, advice, command, odd))
     unknown = [r for r in rows if r.id not in ROWS]
     if unknown:
-        found.append(_remedy("unknown", "kernels of no row", unknown, "find out what they are", "", odd))
+        advice = "name the model and the layout that were traced" if trace.unresolved else "find out what they are"
+        found.append(_remedy("unknown", "kernels of no row", unknown, advice, "", odd))
     found += _idle(trace)
     worth = [r for r in found if r.saved_s * 1e9 > 0.002 * trace.breakdown.wall_ns]
     return tuple(sorted(worth, key=lambda r: -r.saved_s))

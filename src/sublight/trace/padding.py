@@ -1,14 +1,25 @@
 """Work on padding: attention heads and tokens that a kernel computes and nobody reads. Needs the model's plan."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 from sublight.trace.classify import Kind
+from sublight.trace.kernels import KernelTime
 from sublight.trace.oddity import Oddity, Seen
 from sublight.units import counted, show_time
 
 # FlashMLA's tile holds 64 query heads of one token; a rank with fewer has them padded (vLLM logs it).
 _HEADS_A_TILE = {"FlashMLA": 64}
 _OFTEN = 10  # calls a step: once a layer, not once a step
+# Kernels with one block for each token, by what their sources launch. Others that write the cache take a block for
+# several heads or tokens.
+_A_BLOCK_A_TOKEN = re.compile(r"reshape_and_cache|concat_and_cache_mla|fused_?add_?rms_?norm_?kernel", re.IGNORECASE)
+
+
+def tokens_of(kernels: Sequence[KernelTime]) -> int | None:
+    """How many tokens a rank ran in the step, by kernels of every layer with a block a token; None if they differ."""
+    blocks = {k.blocks for k in kernels if k.calls > 1 and k.blocks and _A_BLOCK_A_TOKEN.search(k.name)}
+    return blocks.pop() if len(blocks) == 1 else None
 
 
 def padded_heads(seen: Seen) -> Iterable[Oddity]:

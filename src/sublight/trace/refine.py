@@ -10,6 +10,7 @@ import numpy.typing as npt
 from sublight.trace.classify import classify
 from sublight.trace.events import Ids, Trace
 from sublight.trace.labels import Labels
+from sublight.trace.phases import Phase
 from sublight.trace.plan import Plan
 from sublight.trace.resolve import Event, Resolver
 from sublight.trace.steps import Step, Steps
@@ -43,8 +44,9 @@ def refine(trace: Trace, labels: Labels, steps: Steps, plan: Plan | None) -> tup
             for name in sorted(set(resolved.rows)):
                 numbered.setdefault(name, len(numbered))
             known[key] = np.array([numbered[name] for name in resolved.rows], np.min_scalar_type(len(numbered)))
-            if resolved.why:
-                reasons.setdefault(resolved.why)
+            misfit = "" if step.phase is Phase.PREFILL else resolved.misfit
+            for reason in filter(None, (resolved.why, misfit)):
+                reasons.setdefault(reason)
             while sum(map(len, known.values())) > _MOST_KNOWN and len(known) > 1:
                 known.popitem(last=False)
         known.move_to_end(key)

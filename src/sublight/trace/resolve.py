@@ -60,10 +60,14 @@ Matched = dict[tuple[tuple[Product, ...], tuple[Event, ...]], tuple[float, Pairs
 
 
 class Resolved(NamedTuple):
-    """A row for each event; `why` says what stood in the way where products could not be told apart."""
+    """A row for each event; `why` says what stood in the way where products could not be told apart.
+
+    `misfit` says that products have not the sizes of the plan, which is so of every prefill.
+    """
 
     rows: list[str]
     why: str
+    misfit: str = ""
 
 
 def resolve(events: Sequence[Event], plan: Plan | None) -> Resolved:
@@ -97,14 +101,18 @@ class Resolver:
         """Rows of one step, given by the numbers of its events."""
         events = [self._events[number] for number in numbers.tolist()]
         rows = [event.known.row for event in events]
-        why = _products(events, self._plan, rows, self._matched) if self._plan is not None else ""
+        why = misfit = ""
+        if self._plan is not None:
+            why, misfit = _products(events, self._plan, rows, self._matched)
         _followers(events, self._places(numbers, _open_or_split), rows)
         _collectives(events, self._places(numbers, _tells_messages), rows)
         lane = np.array([event.lane for event in self._events], np.int64)[numbers]
         for one in np.unique(lane).tolist():
             self._neighbours(events, numbers, np.flatnonzero(lane == one), rows)
         leftover = [UNKNOWN if e.known.kind is Kind.UNKNOWN else _leftover(e) for e in self._events]
-        return Resolved([row or leftover[number] for row, number in zip(rows, numbers.tolist(), strict=True)], why)
+        return Resolved(
+            [row or leftover[number] for row, number in zip(rows, numbers.tolist(), strict=True)], why, misfit
+        )
 
     def _places(self, numbers: npt.NDArray[np.int64], wanted: Callable[[Event], bool]) -> list[int]:
         """Where in the step those events are."""
@@ -191,8 +199,8 @@ def _open_gemm(event: Event, row: str) -> bool:
     return event.known.kind is Kind.GEMM and not row and not _is_split(event)
 
 
-def _products(events: Sequence[Event], plan: Plan, rows: list[str], matched: Matched) -> str:
-    """Match open GEMMs to the plan's products, in place. Returns why not, or "".
+def _products(events: Sequence[Event], plan: Plan, rows: list[str], matched: Matched) -> tuple[str, str]:
+    """Match open GEMMs to the plan's products, in place. Returns why not and how they do not fit, or "".
 
     Args:
         events: of the step.
@@ -205,13 +213,14 @@ def _products(events: Sequence[Event], plan: Plan, rows: list[str], matched: Mat
     if not mixers:
         times = len(_runs(events, _mixer_events(events, rows)))
         runs, layers = counted(times, "time"), counted(len(with_mixer), "layer")
-        return f"attention runs {runs} in the step, and the model has it in {layers}"
+        return f"attention runs {runs} in the step, and the model has it in {layers}", ""
     main = events[mixers[0][0]].lane
     for number, event in enumerate(events):
         if _open_gemm(event, rows[number]) and event.lane != main:
             rows[number] = "moe.shared"
     edges = [-1, *(last for _, last in mixers)]
     ends = [*(first for first, _ in mixers), len(events)]
+    odd: list[int] = []
     for window, (after, before) in enumerate(zip(edges, ends, strict=True)):
         free = [n for n in range(after + 1, before) if _open_gemm(events[n], rows[n])]
         kernels, fits = tuple(events[n] for n in free), []
@@ -220,9 +229,17 @@ def _products(events: Sequence[Event], plan: Plan, rows: list[str], matched: Mat
                 matched[wanted, kernels] = _align(kernels, wanted)
             fits.append((matched[wanted, kernels], wanted))
         (_, pairs), chosen = min(fits, key=lambda fit: fit[0][0])
+        # Engines fuse products, or add some; of the right model both at once are left in no usual layer.
+        if len(pairs) < min(len(kernels), len(chosen)):
+            odd.append(window)
         for kernel, product in pairs:
             rows[free[kernel]] = chosen[product].row
-    return ""
+    if 2 * len(odd) <= len(edges):
+        return "", ""
+    return "", (
+        f"in {len(odd)} of {len(edges)} stretches between attentions, kernels and products are left that do not fit "
+        "each other: the model was cut over other ranks (--tp, --ep, --dp), or it is another"
+    )
 
 
 def _mixer_runs(events: Sequence[Event], rows: Sequence[str], layers: int) -> list[tuple[int, int]]:

@@ -44,7 +44,7 @@ def gap_document(gap: Gap, beside: bool = False) -> Document:
         beside: it is shown beside another one: what its floor comes from is left to the pages as well.
     """
     limit = gap.limit
-    blocks: list[Block] = [Paragraph(subject(limit), "muted"), Headline(_headline(gap)), *_standing(gap)]
+    blocks: list[Block] = [Paragraph(subject(limit), "muted"), Headline(_headline(gap)), *_unlike(gap), *_standing(gap)]
     if gap.trace is not None:
         blocks += measured_blocks(gap, gap.trace)
     else:
@@ -106,7 +106,7 @@ def _headline(gap: Gap) -> tuple[tuple[str, str, str], ...]:
     figures = [
         ("measured", show_time(measured), f"{rates(gap.limit, measured)} ({where_from(gap.measured_s)})"),
         ("floor", show_time(gap.floor_s), f"{rates(gap.limit, gap.floor_s)}, {_floor_label(gap)}"),
-        ("ratio", show_ratio(gap.ratio), _of_the_floor(gap.ratio)),
+        ("ratio", show_ratio(gap.ratio), "no gap: see the warning" if gap.doubts else _of_the_floor(gap.ratio)),
     ]
     if totals.nccl_s.value is not None and totals.nccl_s != totals.best_s and not gap.alone:
         nccl = totals.nccl_s.value
@@ -133,6 +133,15 @@ def _floor_label(gap: Gap) -> str:
     if totals.best_s.value is None:
         return "without collectives, whose time is not known"
     return "with the best published collectives" if totals.best_s != totals.nccl_s else "with collectives as given"
+
+
+def _unlike(gap: Gap) -> list[Block]:
+    if not gap.doubts:
+        return []
+    said = "; ".join(gap.doubts)
+    return [
+        Note(f"The trace may be of another step than the floor, and then neither ratio nor gap holds: {said}.", "warn")
+    ]
 
 
 def _standing(gap: Gap) -> list[Block]:

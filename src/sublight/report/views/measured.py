@@ -21,7 +21,7 @@ _LEVELS = 6  # named steps of the waterfall; the rest is one
 
 def measured_blocks(gap: Gap, trace: Analysis) -> list[Block]:
     """What to do next comes first after the answer; then the rows, then what is odd."""
-    blocks: list[Block] = [*notes(trace)]
+    blocks: list[Block] = [*notes(trace, gap.doubts)]
     wall = trace.breakdown.wall_ns * 1e-9
     if abs(wall / gap.measured_s.known - 1) > 0.01:
         blocks.append(

@@ -1,5 +1,7 @@
 """The document of an analysed trace: where the time of one step went, and what is odd about it."""
 
+from collections.abc import Sequence
+
 from sublight.report.blocks import (
     Block,
     Cell,
@@ -71,7 +73,8 @@ def headline(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
         (
             "kernel sum",
             show_time(analysis.kernel_ns * 1e-9),
-            f"{counted(analysis.step.kernels, 'kernel')}; more than busy where streams overlap",
+            counted(analysis.step.kernels, "kernel")
+            + ("; more than busy, as streams overlap" if analysis.kernel_ns > breakdown.busy_ns else ""),
         ),
     )
 
@@ -86,15 +89,21 @@ def _idle_words(analysis: Analysis) -> str:
     return "" if largest is None else f"mostly {_IDLE_WORDS[largest.kind].removeprefix('idle: ')}"
 
 
-def notes(analysis: Analysis) -> list[Block]:
-    """What limits the answer: damage that was mended, products that could not be told apart, unknown kernels."""
+def notes(analysis: Analysis, told: Sequence[str] = ()) -> list[Block]:
+    """What limits the answer: damage that was mended, products that could not be told apart, unknown kernels.
+
+    Args:
+        told: what the page says already.
+    """
     found: list[Block] = []
     changed = [r for r in analysis.source.repairs if r.changed]
     if changed:
         words = "; ".join(f"{r.note} ({show_count(r.count)})" for r in changed)
         found.append(Note(f"The trace is damaged, and was read after mending: {words}.", "warn"))
-    if analysis.unresolved:
-        found.append(Note(f"GEMMs could not be told apart: {analysis.unresolved}.", "warn"))
+    if any(analysis.unresolved and analysis.unresolved in text for text in told):
+        pass
+    elif analysis.unresolved:
+        found.append(Note(f"GEMMs could not all be told apart: {analysis.unresolved}.", "warn"))
     elif not analysis.planned:
         found.append(
             Note("Without --model, GEMMs that share a kernel name stay unknown: the model says which is which.", "info")
