@@ -121,11 +121,11 @@ def test_a_model_of_other_layers_is_said_once_and_above_the_list(sublight: Subli
 
 
 def test_products_of_other_ranks_do_not_fit(sublight: Sublight, tmp_path: Path) -> None:
-    """The trace is of one of two ranks: taken for the whole model, QKV and gate with up have twice as many columns."""
+    """The trace is of one of two ranks: taken for the whole model, QKV and gate with up have too many columns."""
     whole = MODEL | {"num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 4096}
     (tmp_path / "config.json").write_text(json.dumps(whole))
     said = (
-        "in 3 of 3 stretches between attentions, kernels and products are left that do not fit each other: the model "
+        "in 2 of 3 stretches between attentions, kernels and products are left that do not fit each other: the model "
         "was cut over other ranks (--tp, --ep, --dp), or it is another"
     )
     trace = ("trace", "trace.json", "--model", "./config.json")

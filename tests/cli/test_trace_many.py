@@ -125,6 +125,28 @@ def test_a_missing_rank_is_named(sublight: Sublight, folder: Path) -> None:
     assert "ranks without a trace: 2, 3" in sublight("trace", "ranks").out
 
 
+def test_files_that_meet_in_no_collective_are_no_ranks_of_one_run(sublight: Sublight, folder: Path) -> None:
+    asked, found, hint = refused(sublight("trace", "--ranks", "before.json", "after.json", "--save", "skew.json"))
+    assert asked == "comparing the ranks of one run"
+    assert found == "none of the 2 traces has a collective: they are of ranks that work alone"
+    assert hint == "the traces of one run, of each rank; two traces without --ranks"
+    assert not (folder / "skew.json").exists()
+    (folder / "ranks" / "run-rank-1.json").write_text(json.dumps(kineto(steps=10)))
+    _, found, _ = refused(sublight("trace", "ranks"))
+    assert found == (
+        "no collective of a step is in the traces of two ranks: rank 0 has 16 collectives (ranks/run-rank-0.json), "
+        "rank 1 has no collectives (ranks/run-rank-1.json)"
+    )
+
+
+def test_a_rank_that_could_not_be_compared_has_no_zeros(sublight: Sublight, folder: Path) -> None:
+    alone = kineto(steps=10) | {"distributedInfo": {"backend": "nccl", "rank": 2, "world_size": 3}}
+    (folder / "ranks" / "run-rank-2.json").write_text(json.dumps(alone))
+    lines = [" ".join(line.split()) for line in sublight("trace", "ranks").out.splitlines()]
+    assert any(line.startswith("2 not known not known not known 0") for line in lines), lines
+    assert any(line.startswith("0 0.008 0.030 0 0.000") for line in lines)
+
+
 @pytest.mark.parametrize("name", ["one.json", "one.json.gz"])
 def test_a_slice_is_a_trace_of_that_step(sublight: Sublight, folder: Path, name: str) -> None:
     done = sublight("trace", "before.json", "--slice", "3", "-o", name)

@@ -22,7 +22,7 @@ from sublight.records import Record
 from sublight.trace import classify as rules
 from sublight.trace.alignment import Clock
 from sublight.trace.arrivals import cut, uncertainty_of
-from sublight.trace.collectives import collectives_of, meetings
+from sublight.trace.collectives import Collectives, collectives_of, meetings
 from sublight.trace.oddity import Published
 from sublight.trace.power import excess, of_no_use, shown, waits
 from sublight.trace.powerlog import GpuPower, power_of
@@ -30,7 +30,9 @@ from sublight.trace.ranks import Ranks
 from sublight.trace.repairs import WHOLE_FILE, cut_words
 from sublight.trace.steps import Steps, devices, find_steps
 from sublight.trace.stepskew import Place, StepSkew, places_of, step_skew
-from sublight.units import show_time
+from sublight.units import counted, show_time
+
+_MOST_NAMED = 8
 
 
 class RankSkew(msgspec.Struct, frozen=True):
@@ -106,7 +108,7 @@ def find_skew(
         published: what an all-reduce should take.
 
     Raises:
-        UsageError: fewer than two ranks, or no steps in the first.
+        UsageError: fewer than two ranks, no steps in the first, or no collective that two of them have.
     """
     asked = "comparing the ranks of one run"
     if len(ranks.ranks) < 2:
@@ -121,6 +123,8 @@ def find_skew(
     on = [(steps.device, steps.process), *(devices(rank.trace)[0] for rank in ranks.ranks[1:])]
     every = [collectives_of(rank, device) for rank, device in zip(ranks.ranks, on, strict=True)]
     met = [meetings(step, first.trace, every) for step in steps.steps]
+    if not any(found for found, _ in met):
+        raise UsageError(asked, _apart(ranks, every), "the traces of one run, of each rank; two traces without --ranks")
     count = len(every)
     uncertainty_ns = uncertainty_of([meeting for found, _ in met for meeting in found], count)
     cuts = [[cut(meeting, count, uncertainty_ns) for meeting in found] for found, _ in met]
@@ -153,6 +157,19 @@ def find_skew(
     return msgspec.structs.replace(skew, notes=notes)
 
 
+def _apart(ranks: Ranks, every: Sequence[Collectives]) -> str:
+    """What stands against files that meet in no collective: they may be runs of one rank, or ranks of several runs."""
+    has = [len(collectives.row) for collectives in every]
+    if not any(has):
+        return f"none of the {len(has)} traces has a collective: they are of ranks that work alone"
+    told = ", ".join(
+        f"rank {rank.number} has {counted(count, 'collective')} ({rank.path})"
+        for rank, count in list(zip(ranks.ranks, has, strict=True))[:_MOST_NAMED]
+    )
+    more = len(has) - _MOST_NAMED
+    return f"no collective of a step is in the traces of two ranks: {told}" + (f", and {more} more" if more > 0 else "")
+
+
 def _rank(place: int, number: int, clock: Clock, steps: Sequence[StepSkew]) -> RankSkew:
     usual = [step for step in steps if step.collectives[place] and not step.flags]
 
@@ -172,11 +189,11 @@ def _rank(place: int, number: int, clock: Clock, steps: Sequence[StepSkew]) -> R
 
 def _notes(skew: Skew) -> list[str]:
     notes = [f"arrivals less than {show_time(skew.uncertainty_ns / 1e9)} apart can not be told apart"]
+    if not skew.compared:
+        notes = ["no collective of the usual steps could be compared, so nothing is told of who waits for whom"]
     usual = [place.transfer_ns + max(place.waiting_ns) for place in skew.places]
     if usual and skew.uncertainty_ns > float(np.median(usual)):
         notes.append("that is longer than the collectives take: these ranks work apart, or their clocks drift")
-    if not skew.compared:
-        notes.append("no collective of the usual steps is in the traces of two ranks")
     if skew.missing:
         ranks = ", ".join(map(str, skew.missing))
         notes.append(f"there is no trace of rank {ranks}: waiting for it would look like transfer")

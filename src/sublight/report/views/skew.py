@@ -2,7 +2,7 @@
 
 from sublight.report.blocks import Block, Cell, Column, Document, Heading, Headline, Line, Listing, Table
 from sublight.trace.power import shown, waits
-from sublight.trace.skew import Skew
+from sublight.trace.skew import RankSkew, Skew
 from sublight.units import show_count, show_time
 
 
@@ -15,12 +15,18 @@ def skew_document(skew: Skew) -> Document:
         ("collectives compared", show_count(skew.compared), f"nobody late in {show_count(skew.together)} of them"),
         ("uncertainty", show_time(skew.uncertainty_ns * 1e-9), "of the clocks: nothing shorter is told from zero"),
     ]
+    if not skew.compared:
+        figures = [("straggler", "not known", "no collective of the usual steps could be compared")]
     blocks: list[Block] = [Headline(tuple(figures)), Heading("Ranks"), _ranks(skew)]
     if skew.missing:
         blocks.append(Listing((Cell(f"ranks without a trace: {', '.join(map(str, skew.missing))}", "warn"),)))
     if skew.notes:
         blocks += [Heading("How to read this"), Listing(tuple(Cell(note) for note in skew.notes))]
     return Document("Ranks of one run", tuple(blocks), "Sublight: read from a profiler trace a rank")
+
+
+def _time(rank: RankSkew, ns: int) -> Cell:
+    return Cell(f"{ns / 1e6:,.3f}") if rank.steps else Cell("not known", "muted")
 
 
 def _ranks(skew: Skew) -> Table:
@@ -37,10 +43,10 @@ def _ranks(skew: Skew) -> Table:
         Line(
             (
                 Cell(str(rank.rank), "warn" if rank.rank == skew.straggler else "plain"),
-                Cell(f"{rank.waiting_ns / 1e6:,.3f}"),
-                Cell(f"{rank.transfer_ns / 1e6:,.3f}"),
-                Cell(show_count(rank.last)),
-                Cell(f"{rank.late_ns / 1e6:,.3f}"),
+                _time(rank, rank.waiting_ns),
+                _time(rank, rank.transfer_ns),
+                Cell(show_count(rank.last) if rank.steps else ""),
+                _time(rank, rank.late_ns),
                 Cell(show_count(rank.steps)),
                 *((_power(skew, rank.rank),) if skew.power else ()),
             )
