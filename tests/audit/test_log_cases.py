@@ -7,7 +7,17 @@ import msgspec
 import pytest
 
 from sublight.audit.ladder import Answer
-from sublight.audit.log import EngineLog, Known, LogFinding, Tuned, TunedFolder, executed, log_findings, read_log
+from sublight.audit.log import (
+    EngineLog,
+    Known,
+    LogFinding,
+    Tuned,
+    TunedFolder,
+    chosen,
+    executed,
+    log_findings,
+    read_log,
+)
 from sublight.audit.log.findings.tuning import short_table
 from sublight.facts.gpu import get_gpu
 from sublight.facts.model import read_model
@@ -367,9 +377,10 @@ class TestAskedAndNotUsed:
             "Using 'B12X' NvFp4 MoE backend out of potential backends: ['B12X', 'MARLIN'].",
             "Using FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN'].",
         )
-        assert [(f.id, f.text) for f in log_findings(log)] == [
-            ("chosen", "vLLM 0.26.0 chose B12X for NvFp4, out of B12X, MARLIN (asked for: b12x)."),
-            ("chosen", "vLLM 0.26.0 chose FLASH_ATTN, out of FLASH_ATTN."),
+        assert not log_findings(log)
+        assert [(made.area, made.text) for made in chosen(log)] == [
+            ("moe", "vLLM 0.26.0 chose B12X for NvFp4, out of B12X, MARLIN (asked for: b12x)"),
+            ("attention", "vLLM 0.26.0 chose FLASH_ATTN, out of FLASH_ATTN"),
         ]
 
     def test_a_setting_the_engine_replaced(self, tmp_path: Path) -> None:

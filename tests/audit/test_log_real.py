@@ -119,7 +119,7 @@ def test_what_the_engine_says_in_passing() -> None:
 
 def test_a_graph_run_of_vllm_has_nothing_to_complain_of_its_graphs() -> None:
     ids = {f.id for f in log_findings(log_of("vllm-0.20.2-qwen3-graph.log"))}
-    assert ids == {"chosen", "weight-only-experts"}
+    assert ids == {"weight-only-experts"}
 
 
 def test_sglang_quantization_that_was_asked_for_and_not_used() -> None:

@@ -9,11 +9,12 @@ import pytest
 from sublight.audit import proven
 from sublight.audit.engines.base import Declaration, Route
 from sublight.audit.installation import Installation
+from sublight.audit.kernelnames import LABELS, NAMED, labels_of
 from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step, failed, passed, unknown
 from sublight.audit.log import Known, read_log
 from sublight.audit.log.record import FactKind
 from sublight.audit.origin import of_log as of_log_origin
-from sublight.audit.proven import Seen, labels_of, last_rungs
+from sublight.audit.proven import Seen, last_rungs
 from sublight.audit.question import ask, card
 from sublight.audit.replies import Card, Cards
 from sublight.audit.scene import Scene, Trying
@@ -165,8 +166,8 @@ def test_kernels_of_a_real_trace_are_told_by_name(tmp_path: Path) -> None:
     """The bundled slice of a run on one H200: the experts' GEMMs are Marlin's."""
     trace = str(bundled_example().traced.path)
     seen = seen_in(trace, None)
-    assert list(seen.kernels) == ["Marlin"]
-    assert seen.kernels["Marlin"][0] == 150  # two products in each of 75 layers
+    assert list(seen.kernels["moe"]) == ["Marlin"]
+    assert seen.kernels["moe"]["Marlin"][0] == 150  # two products in each of 75 layers
     assert (seen.card, seen.capability) == ("NVIDIA H200", (9, 0))
     ran = answers(installation(), tmp_path, "marlin", MARLIN, seen)[0]
     assert ran.answer is Answer.PASS
@@ -224,7 +225,7 @@ def test_a_log_that_names_its_card_is_compared_by_it() -> None:
 def test_a_trace_proves_the_name_that_the_log_says_was_asked_for(tmp_path: Path) -> None:
     """Three names lead to a kernel with the same word; the run asked for one of them."""
     log = read_log(LOGS / "sglang-0.5.16-qwen3-nvfp4-graph.log")
-    seen = Seen(kernels={"Marlin": (96, "Marlin")}, trace="t.json", card="NVIDIA H200", log=log)
+    seen = Seen(kernels={"moe": {"Marlin": (96, "Marlin")}}, trace="t.json", card="NVIDIA H200", log=log)
     made = scene(installation(), tmp_path, judged=target(9, 0, gpu="h200"))
     found = {
         name: last_rungs(made, "sglang", declaration(name), route("sglang.marlin.run"), seen)[0]
@@ -244,7 +245,7 @@ def test_a_trace_proves_the_name_that_the_log_says_was_asked_for(tmp_path: Path)
 
 
 def test_kernels_prove_nothing_for_a_name_that_leads_elsewhere(tmp_path: Path) -> None:
-    seen = Seen(kernels={"CUTLASS grouped GEMM": (4, "cutlass::Kernel")}, trace="t.json")
+    seen = Seen(kernels={"moe": {"CUTLASS grouped GEMM": (4, "cutlass::Kernel")}}, trace="t.json")
     made = scene(installation(), tmp_path)
     for answer in (Answer.FAIL, Answer.NOT_KNOWN):
         asked = declaration("flashinfer_cutedsl")
@@ -270,7 +271,8 @@ def test_labels_follow_the_destination(name: str, destination: str, labels: tupl
 def test_every_label_is_one_that_rules_give() -> None:
     folder = Path(classify.__file__).parent / "rules"
     given = {rule.backend for path in folder.glob("*.toml") for rule in classify.read_rules(path)}
-    assert {label for _, labels in proven._LABELS for label in labels} <= given
+    named = {label for names in NAMED.values() for labels in names.values() for label in labels}
+    assert {label for _, labels in LABELS for label in labels} | named <= given
 
 
 def test_findings_of_a_log_and_of_the_wrong_log() -> None:
@@ -285,7 +287,7 @@ def test_findings_of_a_log_and_of_the_wrong_log() -> None:
 
 def test_a_trace_proves_auto_only_where_all_is_told_that_it_hangs_on(tmp_path: Path) -> None:
     """A name that was asked for is one kernel; what auto leads to is another on the next card or version."""
-    seen = Seen(kernels={"Marlin": (96, "Marlin")}, trace="t.json", card="NVIDIA H200")
+    seen = Seen(kernels={"moe": {"Marlin": (96, "Marlin")}}, trace="t.json", card="NVIDIA H200")
     made = scene(installation(), tmp_path, judged=target(9, 0, gpu="h200"))
     named, auto = (
         last_rungs(made, "sglang", declaration(name), route("sglang.marlin.run"), seen)[0]

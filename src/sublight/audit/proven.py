@@ -12,9 +12,10 @@ from typing import Protocol
 import msgspec
 
 from sublight.audit.engines.base import Declaration, Route
+from sublight.audit.kernelnames import labels_of
 from sublight.audit.ladder import Answer, Proof, Rung, Step, passed, unknown
+from sublight.audit.log.areas import executed_in, names_backend
 from sublight.audit.log.choices import asked_moe_backend
-from sublight.audit.log.proven import executed
 from sublight.audit.log.record import EngineLog
 from sublight.audit.origin import Origin, of_log, of_trace
 from sublight.audit.replies import Card
@@ -57,14 +58,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen running: kernels of a trace by the label of their backend, and steps that a log proves.
 
     Attributes:
-        kernels: of the experts: whose they are, as `trace` calls it -> (calls in a step, the name of one).
+        kernels: by area: whose they are, as `trace` calls it -> (calls in a step, the name of one).
         trace: the name of the trace, "" where none was given.
         card, capability: of the trace.
         world: ranks of the traced run, None where the trace does not say.
         log: of this engine, None where none was given. Where there is a trace too, both are of one run.
     """
 
-    kernels: Mapping[str, tuple[int, str]] = {}
+    kernels: Mapping[str, Mapping[str, tuple[int, str]]] = {}
     trace: str = ""
     card: str = ""
     capability: tuple[int, int] | None = None
@@ -92,9 +93,7 @@ def last_rungs(
             tried = trial.steps(scene, route)
     if tried and tried[0].answer is not Answer.NOT_KNOWN:
         return tried
-    logged = _logged(scene, declaration, seen)
-    traced = _traced(scene, declaration, route, seen)
-    ran = traced if traced is not None and (logged is None or logged.answer is Answer.NOT_KNOWN) else logged
+    ran = _ran(_logged(scene, declaration, route, seen), _traced(scene, declaration, route, seen))
     if tried:
         return (ran if ran is not None and ran.answer is Answer.PASS else tried[0], *tried[1:])
     hint = f"--try, which makes a small call on this GPU; or {_HINT}" if "--try" in why else _HINT
@@ -151,14 +150,25 @@ def _why_not(scene: Scene) -> str:
     return ""
 
 
-def _logged(scene: Scene, declaration: Declaration, seen: Seen) -> Step | None:
+def _ran(logged: Step | None, traced: Step | None) -> Step | None:
+    """What a log and a trace prove together: the log comes first, and what both prove is proved by both."""
+    if logged is None or traced is None:
+        return logged or traced
+    if logged.answer is Answer.NOT_KNOWN:
+        return traced
+    proofs = traced.proofs if traced.answer is logged.answer else ()
+    return msgspec.structs.replace(logged, proofs=(*logged.proofs, *proofs))
+
+
+def _logged(scene: Scene, declaration: Declaration, route: Route, seen: Seen) -> Step | None:
     """What a log of this engine proves, where it is of the run that is asked about."""
-    if seen.log is None or declaration.area != "moe":
+    if seen.log is None:
         return None
-    step = executed(seen.log, declaration.name)
-    origin = of_log(seen.log, scene.target, _version(scene))
-    if step.answer is Answer.NOT_KNOWN:
+    leads = route.destination if route.answer is Answer.PASS else ""
+    step = executed_in(seen.log, declaration.area, declaration.name, leads)
+    if step is None or step.answer is Answer.NOT_KNOWN:
         return step
+    origin = of_log(seen.log, scene.target, _version(scene))
     if origin.differs:
         return _elsewhere("the log", step.why, origin, step.proofs)
     return msgspec.structs.replace(step, why=step.why + origin.caveat)
@@ -175,15 +185,21 @@ def _elsewhere(what: str, said: str, origin: Origin, proofs: tuple[Proof, ...]) 
 
 def _traced(scene: Scene, declaration: Declaration, route: Route, seen: Seen) -> Step | None:
     """A kernel of this backend's label among those of its area."""
-    if declaration.area != "moe" or route.answer is not Answer.PASS:
+    area = declaration.area
+    if route.answer is not Answer.PASS:
         return None  # what ran then may be another backend's kernel
-    label = next((label for label in labels_of(declaration.name, route.destination) if label in seen.kernels), "")
+    if seen.log is not None and names_backend(seen.log, area):
+        named = executed_in(seen.log, area, declaration.name, route.destination)
+        if named is None or named.answer is not Answer.PASS:
+            return None  # the log of the traced run names another
+    kernels = seen.kernels.get(area, {})
+    label = next((label for label in labels_of(declaration.name, route.destination, area) if label in kernels), "")
     if not label:
         return None
-    calls, kernel = seen.kernels[label]
+    calls, kernel = kernels[label]
     proof = Proof("trace", seen.trace, f"{counted(calls, 'call')} in a step: {kernel}")
-    said = f"kernels of {label} ran for the experts"
-    asked = (asked_moe_backend(seen.log)[0] or "auto") if seen.log is not None else ""
+    said = f"kernels of {label} ran for {_RAN_FOR.get(area, area)}"
+    asked = (asked_moe_backend(seen.log)[0] or "auto") if seen.log is not None and area == "moe" else ""
     if asked and asked != declaration.name:
         why = f"{said} in a run that asked for {asked}; other names may lead to other kernels of that kind"
         return unknown(Rung.EXECUTED, why, proof, hint=f"{_HINT}, of a run that asks for {declaration.name}")
@@ -204,33 +220,6 @@ def _traced(scene: Scene, declaration: Declaration, route: Route, seen: Seen) ->
     return passed(Rung.EXECUTED, said + origin.caveat, proof)
 
 
+_RAN_FOR = {"moe": "the experts", "fp4-gemm": "products outside the experts", "all-reduce": "all-reduces"}
 # What the engine chooses by when it is asked for nothing, as `origin` calls it.
 _HANGS_ON = frozenset({"card", "engine version", "architecture", "model", "which backend was asked for"})
-
-
-# Words in a destination or name -> how the rules of `trace` call whose kernel it is. The first that fits decides.
-_LABELS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-    (("mega_moe", "megamoe"), ("DeepGEMM mega MoE",)),
-    (("trtllm",), ("TRT-LLM-gen MoE",)),
-    (("cutlass_fused_moe", "flashinfer_cutlass", "flashinfercutlass"), ("TensorRT-LLM CUTLASS MoE",)),
-    (("cutedsl", "cute_dsl"), ("FlashInfer CuTe DSL MoE", "TensorRT-LLM CuTe DSL MoE")),
-    (("fused_moe_triton", "fused_moe_kernel"), ("Triton fused MoE",)),
-    (("triton_kernel", "matmul_ogs"), ("triton_kernels matmul_ogs",)),
-    (("deep_gemm", "deepgemm"), ("DeepGEMM",)),
-    (("marlin",), ("Marlin",)),
-    (("humming",), ("humming",)),
-    (("cutlass",), ("CUTLASS grouped GEMM",)),
-    (("triton",), ("Triton fused MoE",)),
-)
-
-
-def labels_of(name: str, destination: str) -> tuple[str, ...]:
-    """How a trace calls the kernels of a backend of experts; () where names alone do not tell.
-
-    The destination decides where it is known: what a backend is called says only what was asked for.
-    """
-    for text in (destination.lower(), name.lower()):
-        for parts, labels in _LABELS:
-            if any(part in text for part in parts):
-                return labels
-    return ()

@@ -79,6 +79,22 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log says an engine chose.
+
+    Attributes:
+        area: whose backends it chose among, "" for layers that no area is about.
+        text: what it chose and out of what.
+        other_run: whether the log is of another run than the one that is asked about.
+    """
+
+    engine: str
+    area: str
+    text: str
+    proofs: tuple[Proof, ...] = ()
+    other_run: bool = False
+
+
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
     """One flag.
 
@@ -186,6 +202,7 @@ class Audit(Record, frozen=True, kw_only=True):
     target: Target | None
     engines: tuple[EngineAudit, ...] = ()
     symbols: tuple[SymbolAnswer, ...] = ()
+    choices: tuple[Choice, ...] = ()
     findings: tuple[AuditFinding, ...] = ()
     flags: tuple[Flag, ...] = ()
     timings: Timings

@@ -1,13 +1,13 @@
-"""What was seen running: kernels of a trace, and what a log makes odd."""
+"""What was seen running: kernels of a trace, what a log says was chosen, and what it makes odd."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sublight.audit import origin
-from sublight.audit.log import EngineLog, Known, log_findings
+from sublight.audit.log import EngineLog, Known, chosen, log_findings
 from sublight.audit.proven import Seen
-from sublight.audit.record import AuditFinding
+from sublight.audit.record import AuditFinding, Choice
 from sublight.audit.target import Target
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def seen_in(path: str, log: EngineLog | None) -> Seen:
     trace = read_trace(path)
     device = trace.devices[0] if trace.devices else None
     return Seen(
-        kernels=_experts(analyse(trace, None).kernels),
+        kernels=_by_area(analyse(trace, None).kernels),
         trace=path,
         card=(device.name or "") if device else "",
         capability=device.compute if device else None,
@@ -36,17 +36,29 @@ def seen_in(path: str, log: EngineLog | None) -> Seen:
     )
 
 
-def _experts(kernels: "Iterable[KernelTime]") -> dict[str, tuple[int, str]]:
-    """Products of the experts in one decode step: whose they are -> (calls, the name of one)."""
+def _by_area(kernels: "Iterable[KernelTime]") -> dict[str, dict[str, tuple[int, str]]]:
+    """Kernels of one decode step that choices of backends decide about: by area, whose -> (calls, the name of one)."""
     from sublight.trace.classify import Kind
     from sublight.trace.kernels import short_name
 
-    found: dict[str, tuple[int, str]] = {}
+    areas = {
+        Kind.MOE_GEMM: "moe",
+        Kind.GEMM: "fp4-gemm",
+        Kind.ATTENTION: "attention",
+        Kind.ALL_REDUCE: "all-reduce",
+    }
+    found: dict[str, dict[str, tuple[int, str]]] = {}
     for kernel in kernels:
-        if kernel.kind == Kind.MOE_GEMM:
-            calls, name = found.get(kernel.backend, (0, short_name(kernel.name)))
-            found[kernel.backend] = (calls + kernel.calls, name)
+        area = areas.get(Kind(kernel.kind), "")
+        if area and not short_name(kernel.name).startswith(_JOINS):
+            mine = found.setdefault(area, {})
+            calls, name = mine.get(kernel.backend, (0, short_name(kernel.name)))
+            mine[kernel.backend] = (calls + kernel.calls, name)
     return found
+
+
+# Kernels that join parts of an attention, whichever backend computed them.
+_JOINS = ("merge_", "_correct_")
 
 
 def of_another_run(seen: Seen, target: Target, version: str) -> Iterator[AuditFinding]:
@@ -61,6 +73,16 @@ def of_another_run(seen: Seen, target: Target, version: str) -> Iterator[AuditFi
                 text=f"it is of another run, and proves nothing for this target: {'; '.join(differs)}",
                 hint="the audit for the model, card and layout that it is of, or a run of this target",
             )
+
+
+def choices_of(log: EngineLog, target: Target, engines: Mapping[str, str]) -> tuple[Choice, ...]:
+    """What the engine that wrote the log chose; `engines`: those audited -> their versions."""
+    version = engines.get(log.engine, "")
+    another = bool(origin.of_log(log, target, version).differs) or log.engine not in engines
+    return tuple(
+        Choice(engine=log.engine, area=made.area, text=made.text, proofs=made.proofs, other_run=another)
+        for made in chosen(log)
+    )
 
 
 def of_log(log: EngineLog, known: Known, engines: Sequence[str]) -> Iterator[AuditFinding]:

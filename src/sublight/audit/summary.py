@@ -14,11 +14,11 @@ from sublight.audit.ladder import Answer, Rung
 from sublight.audit.log import EngineLog, Known, read_log
 from sublight.audit.proven import NO_GPU
 from sublight.audit.question import Question
-from sublight.audit.record import Audit, AuditFinding, EngineAudit, MachineSummary, SymbolAnswer, Timings
+from sublight.audit.record import Audit, AuditFinding, Choice, EngineAudit, MachineSummary, SymbolAnswer, Timings
 from sublight.audit.routes import symbol_gates
 from sublight.audit.run import audit_engine
 from sublight.audit.scene import Surroundings
-from sublight.audit.seen import of_another_run, of_log, seen_in
+from sublight.audit.seen import choices_of, of_another_run, of_log, seen_in
 from sublight.audit.snapshot import KeepingDoor, SnapshotDoor
 from sublight.audit.target import Target, capability
 from sublight.audit.tuned import tuned_files
@@ -54,7 +54,9 @@ def audit(auditor: Auditor, question: Question) -> Audit:
         # The log says of a variable what the environment does, and what holds instead.
         told = {item.subject for item in said} & known.environment.keys()
         found = [*(item for item in found if item.subject not in told), *said]
-    return record(auditor, question.target, tuple(engines), (), found)
+    versions = {engine.name: engine.version for engine in engines}
+    choices = choices_of(log, question.target, versions) if log is not None else ()
+    return record(auditor, question.target, tuple(engines), (), found, choices)
 
 
 def _beside(
@@ -112,6 +114,7 @@ def record(
     engines: tuple[EngineAudit, ...],
     symbols: tuple[SymbolAnswer, ...],
     odd: Sequence[AuditFinding],
+    choices: tuple[Choice, ...] = (),
 ) -> Audit:
     installation = auditor.installation
     auditor.keep()
@@ -130,6 +133,7 @@ def record(
         target=target,
         engines=engines,
         symbols=symbols,
+        choices=choices,
         findings=tuple(sorted(distinct.values(), key=lambda item: _LEVELS.index(item.level))),
         timings=Timings(
             asking_s=auditor.seconds["asking"],

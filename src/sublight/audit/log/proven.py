@@ -37,7 +37,7 @@ def proven_experts(log: EngineLog) -> tuple[Proven, ...]:
     """Every backend that the log proves for routed experts, by format; none where it proves none."""
     found = {}
     for fact in log.of(FactKind.MOE_BACKEND):
-        if _ran_after(log, fact):
+        if ran_after(log, fact):
             found[fact.get("backend"), fact.get("format")] = _proven(log, fact, fact.get("backend"), "chosen")
     for fact in _own_lines(log):
         name = fact.get("backend") or "triton"
@@ -100,7 +100,7 @@ def _own_lines(log: EngineLog) -> list[Fact]:
     return found
 
 
-def _ran_after(log: EngineLog, fact: Fact) -> bool:
+def ran_after(log: EngineLog, fact: Fact) -> bool:
     """Whether something follows that takes a forward pass: the profiling run, graph capture, a decode step."""
     later = (
         f

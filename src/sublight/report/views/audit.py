@@ -7,7 +7,7 @@ import msgspec
 from sublight.audit.engines.base import Gate
 from sublight.audit.flags import stands_in
 from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step
-from sublight.audit.record import Audit, AuditFinding, Auto, EngineAudit, Flag, SymbolAnswer
+from sublight.audit.record import Audit, AuditFinding, Auto, Choice, EngineAudit, Flag, SymbolAnswer
 from sublight.audit.target import Target
 from sublight.report.blocks import (
     Block,
@@ -57,8 +57,9 @@ def audit_document(audit: Audit) -> Document:
     if audit.engines:
         blocks.insert(0, Headline(_headline(audit)))
     for engine in audit.engines:
-        blocks += _engine(engine, audit.target)
+        blocks += _engine(engine, audit.target, audit.choices)
     blocks += _symbols(audit.symbols)
+    blocks += _chosen_elsewhere(audit)
     blocks += _findings(audit.findings)
     if any(engine.ladders for engine in audit.engines):
         blocks += _flags(audit.flags)
@@ -128,7 +129,7 @@ def _question(audit: Audit) -> Iterator[tuple[str, Cell]]:
             )
 
 
-def _engine(engine: EngineAudit, target: Target | None) -> Iterator[Block]:
+def _engine(engine: EngineAudit, target: Target | None, choices: Iterable[Choice]) -> Iterator[Block]:
     name = f"{engine.name} {engine.version}".strip()
     areas = list(dict.fromkeys(ladder.area for ladder in engine.ladders))
     for area in areas:
@@ -140,6 +141,11 @@ def _engine(engine: EngineAudit, target: Target | None) -> Iterator[Block]:
         if inside:
             yield Paragraph(f"Only in an enumeration, no option takes them: {', '.join(inside)}.", "muted")
         yield from (_auto(auto) for auto in engine.autos if auto.area == area)
+        yield from (
+            Paragraph(_choice(made), "muted" if made.other_run else "plain")
+            for made in choices
+            if (made.engine, made.area) == (engine.name, area)
+        )
         yield from tried(ladders)
         yield from reasons(ladders, lists_without(engine, area, target))
         yield from sets(engine, ladders, target)
@@ -206,6 +212,20 @@ def _auto(auto: Auto) -> Paragraph:
         where = f" ({auto.proofs[-1].where})" if auto.proofs else ""
         return Paragraph(f"Asked for nothing, it runs {auto.destination}{where}: {why}")
     return Paragraph(f"Asked for nothing: {why}", "muted" if auto.answer is Answer.NOT_KNOWN else "plain")
+
+
+def _choice(made: Choice) -> str:
+    where = f" ({made.proofs[0].where})" if made.proofs else ""
+    return f"In the log{', which is of another run' if made.other_run else ''}, {made.text}{where}."
+
+
+def _chosen_elsewhere(audit: Audit) -> Iterator[Block]:
+    """What a log says was chosen of which there is no table: other engines, areas that were not asked for."""
+    shown = {(engine.name, ladder.area) for engine in audit.engines for ladder in engine.ladders}
+    rest = [made for made in audit.choices if (made.engine, made.area) not in shown]
+    if rest:
+        yield Heading("What the engine chose besides")
+        yield Listing(tuple(Cell(f"{AREAS.get(made.area, 'other layers')}: {_choice(made)}") for made in rest))
 
 
 def _folded(why: str) -> str:

@@ -1,11 +1,10 @@
-"""What in a log deserves a look: every choice the engine made without being asked, and every wish it did not follow.
+"""What in a log deserves a look: wishes the engine did not follow, and what its choices cost.
 
 One file a subject, each a function (log, known) -> findings. A line explains itself badly, and so a finding says what
 stands there, what it means on this card and for this checkpoint where those are known, and what to try.
 """
 
 from sublight.audit.log.findings.asked import asked_findings
-from sublight.audit.log.findings.chosen import chosen_findings
 from sublight.audit.log.findings.collectives import collective_findings
 from sublight.audit.log.findings.finding import Known, LogFinding, Tuned, TunedFolder
 from sublight.audit.log.findings.graphs import graph_findings
@@ -22,7 +21,6 @@ __all__ = ["Known", "LogFinding", "Tuned", "TunedFolder", "log_findings"]
 _CHECKS = (
     import_findings,
     asked_findings,
-    chosen_findings,
     rank_findings,
     weight_only_findings,
     variable_findings,
