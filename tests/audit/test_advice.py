@@ -61,11 +61,28 @@ def asked(sources: Sources, name: str, a2a: str) -> Route:
     return SGLANG.route(sources, declaration, target((12, 0), a2a=a2a))
 
 
-def ladder(flag: str, beside: str = "", area: str = "moe", destination: str = "", **answers: Answer) -> Ladder:
+def ladder(
+    flag: str,
+    beside: str = "",
+    area: str = "moe",
+    destination: str = "",
+    slow: str = "",
+    alias_of: str = "",
+    **answers: Answer,
+) -> Ladder:
     told = {Rung(name): answer for name, answer in answers.items()}
     steps = tuple(Step(rung, told.get(rung, Answer.PASS), "") for rung in Rung)
     name = flag.rpartition(" ")[2]
-    return Ladder(area=area, name=name, flag=flag, steps=steps, beside=beside, destination=destination)
+    return Ladder(
+        area=area,
+        name=name,
+        flag=flag,
+        steps=steps,
+        beside=beside,
+        destination=destination,
+        slow=slow,
+        alias_of=alias_of,
+    )
 
 
 def test_a_flag_carries_the_layout_that_its_answers_are_of() -> None:
@@ -103,6 +120,41 @@ def test_a_longer_name_of_the_same_kernel_is_not_advised_beside_it() -> None:
     # One that was asked for, and ran when the other did not, stays.
     unproven = ladder("--moe marlin", destination=kernel, executed=Answer.NOT_KNOWN)
     assert {flag.flag for flag in worth_trying("e", [alias, unproven])} == {"--moe other_marlin", "--moe marlin"}
+
+
+def test_another_spelling_of_a_name_is_not_advised_beside_it() -> None:
+    own = ladder("--attention new", destination="engine.Selecting")
+    former = ladder("--attention old", destination="engine.Selecting", alias_of="new")
+    assert [flag.flag for flag in worth_trying("e", [former, own])] == ["--attention new"]
+    assert [flag.flag for flag in worth_trying("e", [former])] == ["--attention old"]
+
+
+def test_what_does_more_than_the_model_asks_for_comes_behind_and_says_so() -> None:
+    every = "attends to every key, where the model selects some"
+    found = worth_trying(
+        "sglang",
+        [
+            ladder("--attention torch_native", area="attention", slow=every),
+            ladder("--attention triton", area="attention", slow=every),
+            ladder("--attention dsa", area="attention", installed=Answer.NOT_KNOWN),
+        ],
+    )
+    assert [flag_line(flag).partition(", which")[0] for flag in found] == [
+        "--attention dsa  # not known: installed",
+        f"--attention triton  # {every}",
+        f"--attention torch_native  # {every}; plain PyTorch in the place of a kernel",
+    ]
+
+
+def test_a_backend_that_is_slow_by_its_source_is_told_with_the_reason() -> None:
+    from sublight.report.views.audit_reasons import reasons
+
+    def told(shown: Ladder) -> list[str]:
+        return [getattr(block, "text", "") for block in reasons([shown])]
+
+    assert told(ladder("--attention triton", slow="attends to every key")) == ["What is slow", ""]
+    assert told(ladder("--attention triton", slow="attends to every key", capable=Answer.FAIL)) == ["Why not", ""]
+    assert told(ladder("--attention dsa")) == []
 
 
 @pytest.mark.parametrize(

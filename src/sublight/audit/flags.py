@@ -1,7 +1,8 @@
 """Launch flags worth trying: backends that nothing speaks against, those that were seen running first.
 
 One that is right and only slow is among them: it may be all that there is. One that by its own name stands in for a
-kernel comes last, and says so. A name that only leads to the kernel of a simpler name is left out: nobody asked for it.
+kernel comes last, and says so, as does one that does more work than the model asks for. A name that only leads to the
+kernel of a simpler name, or is another spelling of it, is left out: nobody asked for it.
 """
 
 import re
@@ -11,6 +12,7 @@ from sublight.audit.ladder import Answer, Ladder, Rung
 from sublight.audit.record import Flag
 
 _GPU_RUNGS = (Rung.EXECUTED, Rung.CORRECT, Rung.FAST)
+_AND = "; "
 # In the name of a backend, or of what it leads to -> what that means for a decode step.
 _STANDS_IN = {
     "emulat": "emulation: weights are unpacked at every call, which is slow",
@@ -37,20 +39,30 @@ def worth_trying(engine: str, ladders: Iterable[Ladder]) -> tuple[Flag, ...]:
     kept = [flag for ladder, flag in found if not any(_is_alias(ladder, flag, *other) for other in found)]
     areas = list(dict.fromkeys(flag.area for flag in kept))
     return tuple(
-        sorted(kept, key=lambda flag: (areas.index(flag.area), bool(flag.slow), -len(flag.proven), len(flag.open)))
+        sorted(kept, key=lambda flag: (areas.index(flag.area), _reasons(flag), -len(flag.proven), len(flag.open)))
     )
 
 
+def _reasons(flag: Flag) -> int:
+    """How many there are why it is slow."""
+    return len(flag.slow.split(_AND)) if flag.slow else 0
+
+
 def stands_in(ladder: Ladder) -> str:
-    """Why a backend is slow by what it is, "" for one that is a kernel as far as its names tell."""
+    """Why a backend is slow by what it is, "" for one that is a kernel as far as its names and its source tell."""
     names = f"{ladder.name} {ladder.destination}".lower()
-    return next((said for word, said in _STANDS_IN.items() if re.search(word, names)), "")
+    named = next((said for word, said in _STANDS_IN.items() if re.search(word, names)), "")
+    return _AND.join(filter(None, (ladder.slow, named)))
 
 
 def _is_alias(ladder: Ladder, flag: Flag, other: Ladder, others: Flag) -> bool:
-    """Whether a name has all words of another and more, leads to the same kernel, and has no proof of its own."""
+    """Whether a name has all words of another and more, leads to the same kernel, and has no proof of its own.
+
+    One that the engine itself takes for another spelling is that whatever its words are.
+    """
     same = ladder.area == other.area and bool(ladder.destination) and ladder.destination == other.destination
-    return same and _words(other) < _words(ladder) and set(flag.proven) <= set(others.proven)
+    longer = _words(other) < _words(ladder) or ladder.alias_of == other.name
+    return same and longer and set(flag.proven) <= set(others.proven)
 
 
 def _words(ladder: Ladder) -> set[str]:

@@ -104,6 +104,8 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
         destination: the kernel that really runs for this target when it is asked for, "" when not known.
         steps: one a rung, in the order of `Rung`.
         beside: what else has to be typed for these answers: the layout and its all-to-all.
+        slow: why what runs is slow whatever the card, as far as the engine's source tells.
+        alias_of: the name that this one is only another spelling of, "" for one of its own.
     """
 
     area: str
@@ -112,6 +114,8 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     destination: str = ""
     steps: tuple[Step, ...]
     beside: str = ""
+    slow: str = ""
+    alias_of: str = ""
 
     def __post_init__(self) -> None:
         # Records of before this was looked at are read as well.

@@ -182,6 +182,8 @@ def _lower_or_lost(auditor: Auditor, scene: Scene, answered: Answered, options: 
         destination=route.destination,
         steps=(declared(declaration), reachable(route), *rest),
         beside=_beside(options, route),
+        slow=route.slow,
+        alias_of=route.alias_of,
     )
     return ladder, BackendCode(area=declaration.area, name=declaration.name, capability=Capability())
 
@@ -198,6 +200,8 @@ def _lower(scene: Scene, answered: Answered, options: str) -> tuple[Ladder, Back
         destination=route.destination,
         steps=(declared(declaration), reachable(route), installed(scene, route), importable(scene, route), step),
         beside=_beside(options, route),
+        slow=route.slow,
+        alias_of=route.alias_of,
     )
     return ladder, BackendCode(area=declaration.area, name=declaration.name, capability=capability)
 

@@ -81,6 +81,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         beside: options that the answer hangs on besides the name and the target's layout.
         instead: the same name under other options, best first, where it would be what runs. Each is judged before it
             is advised.
+        slow: why what runs is slow whatever the card, "" where nothing says so.
+        alias_of: the name that this one is only another spelling of, "" for one of its own.
     """
 
     answer: Answer
@@ -92,6 +94,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
     beside: str = ""
     instead: tuple["Instead", ...] = ()
+    slow: str = ""
+    alias_of: str = ""
 
 
 class Instead(msgspec.Struct, frozen=True):

@@ -41,7 +41,9 @@ def reasons(ladders: list[Ladder], without: Mapping[str, tuple[str, ...]] | None
     """
     refused = [(ladder, ladder.verdict) for ladder in ladders if ladder.verdict is not None]
     unknown = [(ladder, step) for ladder in ladders for step in _open(ladder)]
+    slow = [(ladder, step) for ladder in ladders if ladder.slow and ladder.verdict is None for step in _reached(ladder)]
     yield from _told("Why not", "plain", refused, without or {})
+    yield from _told("What is slow", "warn", slow, {})
     yield from _told("What is not known", "muted", unknown, {})
 
 
@@ -106,6 +108,10 @@ def _open(ladder: Ladder) -> list[Step]:
     if ladder.verdict is not None:
         return []
     return [step for step in ladder.steps if step.answer is Answer.NOT_KNOWN and step.rung not in ON_A_GPU]
+
+
+def _reached(ladder: Ladder) -> list[Step]:
+    return [step for step in ladder.steps if step.rung is Rung.REACHABLE]
 
 
 def _reason(told: list[_Said], cards: tuple[str, ...], shared: str, tone: Tone) -> Cell:

@@ -3,7 +3,7 @@
 import re
 
 from sublight.audit.engines.base import Route
-from sublight.audit.engines.sglang import checkpoint, kernels, story
+from sublight.audit.engines.sglang import checkpoint, kernels, sparse, story
 from sublight.audit.engines.sglang.arguments import Settled, launch
 from sublight.audit.engines.sglang.block import MODELS, modules
 from sublight.audit.engines.sglang.layers import LayerWalk, Lost
@@ -36,6 +36,8 @@ class AttentionWalk(LayerWalk):
     """From the settled arguments to the object that decodes."""
 
     made: Value = None
+    every_key: Proof | None = None  # where a model that selects keys is told that this backend takes them all
+    alias_of = ""  # the registered name whose maker makes the backend
 
     def _steps(self) -> None:
         wanted = chosen(self.values)
@@ -53,9 +55,20 @@ class AttentionWalk(LayerWalk):
             known["use_mla_backend"] = self._is_latent()
         runner = Instance(None, known, open_=True)
         self.made = self._step(f"{wanted} is made", self.walk.run(maker, [runner], {}))
+        self.alias_of = self._maker(registry, maker)
+        if checkpoint.is_sparse(self.target):
+            self.every_key = sparse.every_key(self.walk, self.made, self._batch()[-1])
         decoded = [self._decoded(each) for each in options(self.made) if isinstance(each, Instance) and each.cls]
         if decoded and all(each is not None for each in decoded):
             self._step(DECODED, next(each for each in decoded if each is not None))
+
+    def _maker(self, registry: dict[Value, Value], maker: Function) -> str:
+        """The other name whose maker the one that was asked is seen calling, "" where it makes its own."""
+        called = {event.name for event in self.stages[-1].outcome.events if event.kind == "call"} - {maker.dotted}
+        others = (
+            str(name) for name, other in registry.items() if isinstance(other, Function) and other.dotted in called
+        )
+        return next(others, "")
 
     def _decoded(self, made: Instance) -> Outcome | None:
         """One step of decoding by a backend; None where it ends in what only a batch that is really there would set."""
@@ -129,6 +142,10 @@ def route(sources: Sources, name: str, target: Target) -> Route:
         why = f"{what} would decode, and is, by its name, for {family} models, of which this is none"
         return Route(answer=Answer.NOT_KNOWN, why=why, destination=made[0], proofs=_made(events, made))
     hangs = ", which of them hangs on the model's attention" if isinstance(walk.made, Choice) else ""
+    if walk.every_key is not None:
+        hangs += f", and {sparse.EVERY_KEY}: it gives the model's indexer nothing ({walk.every_key.where})"
+    if fits and walk.alias_of and name != "auto":
+        hangs += f"; {name} is another name of {walk.alias_of}"
     return Route(
         answer=Answer.PASS if fits else Answer.FAIL,
         why=f"{what} decodes{hangs}" if fits else f"accepted, but rewritten to {now}: {what} decodes{hangs}",
@@ -140,6 +157,8 @@ def route(sources: Sources, name: str, target: Target) -> Route:
             *story.for_processors(working),
         ),
         hint="" if fits else "another backend: this one is replaced for this model or card",
+        slow=sparse.EVERY_KEY if walk.every_key is not None else "",
+        alias_of=walk.alias_of if fits and name != "auto" else "",
     )
 
 

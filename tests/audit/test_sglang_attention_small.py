@@ -1,0 +1,140 @@
+"""SGLang's attention on an engine of some lines in the same shape: keys that are selected, other names, latents."""
+
+from pathlib import Path
+
+import pytest
+
+from sublight.audit.engines.base import Declaration, Route
+from sublight.audit.engines.sglang import SGLANG
+from sublight.audit.ladder import Answer
+from sublight.audit.source.tree import Sources
+from tests.audit.reading import edited, target, written
+
+HERE = "sglang/srt/layers/attention"
+FILES = {
+    "sglang/srt/server_args.py": """
+        import dataclasses
+
+        @dataclasses.dataclass
+        class ServerArgs:
+            model_path: str
+            quantization: str = None
+            tp_size: int = 1
+            attention_backend: str = None
+
+            def __post_init__(self):
+                self._handle_attention_backend()
+
+            def _handle_attention_backend(self):
+                if self.attention_backend is None:
+                    self.attention_backend = "picking"
+        """,
+    "sglang/srt/model_executor/forward_batch_info.py": """
+        from enum import Enum
+
+        class ForwardMode(Enum):
+            DECODE = 1
+        """,
+    f"{HERE}/base.py": """
+        class Base:
+            def __init__(self, runner):
+                self.runner = runner
+
+            def forward(self, q, k, v, layer, forward_batch, **kwargs):
+                return self.kernel(q, k, v)
+
+            def get_indexer_metadata(self, layer_id, forward_batch):
+                return None
+        """,
+    f"{HERE}/attention_registry.py": """
+        ATTENTION_BACKENDS = {}
+
+        def register_attention_backend(name):
+            def decorator(fn):
+                ATTENTION_BACKENDS[name] = fn
+                return fn
+
+            return decorator
+
+        @register_attention_backend("plain")
+        def create_plain(runner):
+            from sglang.srt.layers.attention.backends import Plain
+
+            return Plain(runner)
+
+        @register_attention_backend("picking")
+        def create_picking(runner):
+            from sglang.srt.layers.attention.backends import Picking
+
+            return Picking(runner)
+
+        @register_attention_backend("former")
+        def _create_former(runner):
+            return create_picking(runner)
+        """,
+    f"{HERE}/backends.py": """
+        from sglang.srt.layers.attention.base import Base
+
+        class Indexed:
+            def __init__(self, layer_id):
+                self.layer_id = layer_id
+
+        class Plain(Base):
+            def kernel(self, q, k, v):
+                from vendor.attention import plain_attention
+
+                return plain_attention(q, k, v)
+
+        class Picking(Base):
+            def kernel(self, q, k, v):
+                from vendor.attention import sparse_attention
+
+                return sparse_attention(q, k, v)
+
+            def get_indexer_metadata(self, layer_id, forward_batch):
+                return Indexed(layer_id)
+        """,
+}
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Sources:
+    return written(tmp_path, FILES)
+
+
+def ask(sources: Sources, name: str, **more: object) -> Route:
+    declaration = Declaration("attention", name, f"--attention-backend {name}", True, True, ())
+    return SGLANG.route(sources, declaration, target((12, 0), **more))  # type: ignore[arg-type]
+
+
+DENSE = {"model_type": "llama", "architecture": "LlamaForCausalLM", "shape": None}
+
+
+def test_a_backend_that_gives_the_indexer_nothing_attends_to_every_key(sources: Sources) -> None:
+    found = ask(sources, "plain")
+    assert (found.answer, found.slow) == (Answer.PASS, "attends to every key, where the model selects some")
+    assert found.why == (
+        "Plain decodes, and attends to every key, where the model selects some: it gives the model's indexer nothing "
+        f"({HERE}/base.py:9)"
+    )
+    own = ask(sources, "picking")
+    assert (own.answer, own.slow, own.why) == (Answer.PASS, "", "Picking decodes")
+
+
+def test_a_model_that_selects_no_keys_loses_nothing(sources: Sources) -> None:
+    assert (ask(sources, "plain", **DENSE).slow, ask(sources, "plain", **DENSE).why) == ("", "Plain decodes")
+
+
+def test_what_a_backend_gives_follows_its_own_method(sources: Sources) -> None:
+    change = {f"{HERE}/backends.py": ("return Indexed(layer_id)", "return None")}
+    assert ask(edited(sources, change), "picking").slow == "attends to every key, where the model selects some"
+    unknown = {f"{HERE}/base.py": ("return None", "return self.runner.metadata")}
+    assert ask(edited(sources, unknown), "plain").slow == ""
+
+
+def test_a_name_whose_maker_calls_another_names_is_that_one(sources: Sources) -> None:
+    found = ask(sources, "former")
+    assert (found.answer, found.alias_of) == (Answer.PASS, "picking")
+    assert found.why == "Picking decodes; former is another name of picking"
+    assert [ask(sources, name).alias_of for name in ("picking", "plain")] == ["", ""]
+    assert SGLANG.auto(sources, "attention", target((12, 0))).alias_of == ""
