@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.cli.decode import MODEL
 
 Sublight = Callable[..., Run]
 SERVER = ("gap", "glm-5-nvfp4", "--gpus", "8xrtx-pro-6000-server")
@@ -193,3 +194,23 @@ def test_a_terminal_names_what_the_pages_show(sublight: Sublight) -> None:
     assert not [name for name in left_out if f"\n{name}\n" in text]
     assert all(f"## {name}\n" in markdown for name in left_out)
     assert "Left out here, shown by --html FILE and --markdown: Where the floor comes from, What the" in text
+
+
+def test_each_kernel_is_timed_by_one_next_step(sublight: Sublight, tmp_path: Path) -> None:
+    """What the experts, the other kernels and the messages explain are different milliseconds, by three benchmarks."""
+    gap = json.loads(sublight(*SERVER, "--measured", "97ms", "--json").out)["record"]
+    steps = {step["id"]: step for step in gap["steps"]}
+    floors = {r["id"]: r["time_s"] for r in gap["limit"]["rows"] if r["stage"] == "main"}
+    above = {p["id"]: p["seconds"] - floors[p["id"]] for p in gap["published"] if p["id"] in floors}
+    assert steps["kernels"]["explains_high_s"] == pytest.approx(above.pop("moe.experts"))
+    assert steps["ops"]["explains_high_s"] == pytest.approx(sum(above.values()))
+    assert steps["kernels"]["command"] == "sublight bench kernels glm-5-nvfp4 --tp 8"
+    assert steps["ops"]["command"] == "sublight bench ops glm-5-nvfp4 --tp 8 --batch 1 --context 1024"
+    assert steps["all-reduce"]["command"] == "sublight bench comm glm-5-nvfp4 --tp 8 --batch 1"
+    assert "`sublight gap glm-5-nvfp4 --gpus 8xrtx-pro-6000-server --trace FILE`" in steps["trace"]["why"]
+    (tmp_path / "my model").mkdir()
+    (tmp_path / "my model" / "config.json").write_text(json.dumps(MODEL))
+    own = sublight("gap", "./my model", "--gpus", "2xh200", "--measured", "9ms", "--json")
+    why = json.loads(own.out)["record"]["steps"][0]["why"]
+    assert "`sublight gap 'my model/config.json' --gpus 2xh200 --trace FILE`" in why
+    assert "MODEL" not in sublight(*SERVER, "--measured", "97ms").out

@@ -25,6 +25,7 @@ from sublight.limits.decode import DecodeLimit
 from sublight.records import Evidence, Record
 from sublight.trace.analysis import Analysis
 from sublight.tuning.record import HostReport
+from sublight.units import counted
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -72,7 +73,7 @@ def _answers(step: str, record: Record, limit: DecodeLimit) -> str:
         case CommBench():
             return _of_messages(step, record, limit)
         case KernelBench() | OpsBench():
-            return _of_memory(step, record, limit)
+            return _of_memory(step, record, limit) or _of_rows(step, record, limit)
     return ""
 
 
@@ -85,7 +86,7 @@ def _of_trace(step: str, trace: Analysis) -> str:
     if step == "graph-gaps":
         idle = sum(i.ns for i in trace.breakdown.idle) / 1e6
         return f"{trace.step.kernels:,} kernels a step, idle {idle:,.2f} ms"
-    if step == "kernels":
+    if step in ("kernels", "ops"):
         return f"kernels sum to {trace.kernel_ns / 1e6:,.2f} ms in the step"
     return ""
 
@@ -164,3 +165,18 @@ def _of_memory(step: str, bench: KernelBench | OpsBench, limit: DecodeLimit) -> 
         return ""
     size, seconds = bench.ceilings.read_s[-1]
     return f"{size / seconds / 1e9:,.0f} GB/s were read from memory by one launch"
+
+
+def _of_rows(step: str, bench: KernelBench | OpsBench, limit: DecodeLimit) -> str:
+    """Every row of this very step that a kind of benchmark is for: the experts of one, all others of the other."""
+    if step != ("kernels" if isinstance(bench, KernelBench) else "ops"):
+        return ""
+    try:
+        rows = joined(bench, limit, "").rows
+    except UsageError:  # of another card, model, layout, batch or context
+        return ""
+    wanted = {r.id for r in limit.rows if r.stage == "main" and (r.id == "moe.experts") == (step == "kernels")}
+    if not wanted or not wanted <= set(rows):
+        return ""
+    timed = "the experts" if step == "kernels" else counted(len(wanted), "other row", "other rows")
+    return f"{timed} took {sum(rows[row] for row in wanted) * 1e3:,.2f} ms a step"

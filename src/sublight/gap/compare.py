@@ -150,7 +150,7 @@ def compare(
     known = published_by_row(limit, published)
     floors = {r.id: r.time_s for r in limit.rows if r.stage == "main"}
     floors |= collective_floors(limit)
-    excess = sum(seconds - floors[id_] for id_, seconds in known.items() if id_ in floors) if known else None
+    excess = {id_: seconds - floors[id_] for id_, seconds in known.items() if id_ in floors}
     attainable = attainable or at_read_rates(limit)
     rows = measured_rows(limit, trace, attainable) if trace is not None else ()
     return Gap(

@@ -1,11 +1,17 @@
 """What to measure next, in order of the milliseconds it would explain. Each says why, how, and how sure that is."""
 
+import re
+import shlex
+from collections.abc import Mapping
+
 import msgspec
 
 from sublight.facts.catalogue.gpus import card_names, cards_called, catalogue_card
+from sublight.facts.catalogue.models import model_names
 from sublight.facts.published import launch_costs
 from sublight.limits.decode import DecodeLimit
 from sublight.records import Evidence
+from sublight.rows import ROWS, Group
 from sublight.units import counted, significant
 
 
@@ -32,53 +38,87 @@ class NextStep(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-def next_steps(limit: DecodeLimit, measured_s: float, kernels_s: float | None, kernels_source: str) -> list[NextStep]:
+_EXPERTS = "moe.experts"
+
+
+def next_steps(
+    limit: DecodeLimit, measured_s: float, excess_s: Mapping[str, float], kernels_source: str
+) -> list[NextStep]:
     """Candidates for the gap between the floor and the measured step, largest first.
 
     Args:
-        kernels_s: sum of published single-kernel times less the floor of the same rows, where known.
+        excess_s: what published times of single kernels take more than the floor, by row, where that is known.
         kernels_source: where those are from.
     """
     floor = limit.totals.best_s.value if limit.totals.best_s.value is not None else limit.totals.rows_s
     gap = measured_s - floor
     if gap <= 0:
         return []
-    steps = [_trace(gap), *_launches(limit, gap), *_collectives(limit, gap), *_bandwidth(limit, gap)]
+    steps = [_trace(limit, gap), *_launches(limit, gap), *_collectives(limit, gap), *_bandwidth(limit, gap)]
     steps += _edition(limit, gap)
-    if kernels_s is not None and kernels_s > 0:
-        steps.append(
-            NextStep(
-                id="kernels",
-                title="time the kernels of the step alone, at this model's shard shapes",
-                explains_low_s=min(gap, kernels_s),
-                explains_high_s=min(gap, kernels_s),
-                why=f"kernels measured elsewhere take {significant(kernels_s * 1e3)} ms more than their rows' floor",
-                command=_bench(limit),
-                evidence=Evidence.PUBLISHED,
-                source=kernels_source,
-            )
-        )
+    steps += _kernels(limit, gap, excess_s, kernels_source)
     worth = [s for s in steps if s.explains_high_s > 0.002 * measured_s]
     return sorted(worth, key=lambda s: (-s.explains_high_s, -s.explains_low_s))
 
 
-def _bench(limit: DecodeLimit) -> str:
-    """The benchmark that these kernels are timed by: experts where there are some, the other rows of a dense model."""
+def _kernels(limit: DecodeLimit, gap: float, excess_s: Mapping[str, float], source: str) -> list[NextStep]:
+    """Rows by the benchmark that times them. Messages have a step of their own."""
+    alone = {row: seconds for row, seconds in excess_s.items() if ROWS[row].group is not Group.COLLECTIVES}
+    other = sum(seconds for row, seconds in alone.items() if row != _EXPERTS)
+    found = (
+        ("kernels", "time the experts alone, at this model's shard shapes", excess_s.get(_EXPERTS, 0.0), "kernels"),
+        ("ops", "time the other kernels of the step alone, at this model's shard shapes", other, "ops"),
+    )
+    return [
+        NextStep(
+            id=id_,
+            title=title,
+            explains_low_s=min(gap, more),
+            explains_high_s=min(gap, more),
+            why=f"measured elsewhere they take {significant(more * 1e3)} ms more than their rows' floor",
+            command=_bench(limit, kind),
+            evidence=Evidence.PUBLISHED,
+            source=source,
+        )
+        for id_, title, more, kind in found
+        if more > 0
+    ]
+
+
+def _bench(limit: DecodeLimit, kind: str) -> str:
+    """The benchmark of this very step."""
     work, layout = limit.workload, limit.workload.layout
-    if any(row.id == "moe.experts" for row in limit.rows):
-        return f"sublight bench kernels MODEL --tp {layout.tp}" + (f" --ep {layout.ep}" if layout.ep > 1 else "")
-    groups = f" --dp {layout.dp}" if layout.dp > 1 else ""
-    return f"sublight bench ops MODEL --tp {layout.tp}{groups} --batch {work.batch} --context {work.context}"
+    words = [f"sublight bench {kind} {_model(limit)} --tp {layout.tp}"]
+    if layout.ep > 1:
+        words.append(f"--ep {layout.ep}")
+    if kind == "kernels":
+        return " ".join([*words, *([f"--tokens {work.tokens}"] if work.tokens > 1 else [])])
+    if kind == "ops":
+        words += [f"--dp {layout.dp}"] if layout.dp > 1 else []
+    words.append(f"--batch {work.tokens}")
+    if kind == "ops":
+        words.append(f"--context {work.context}")
+        words += [f"--kv-dtype {work.kv_dtype}"] if work.kv_dtype != "bf16" else []
+    return " ".join(words)
 
 
-def _trace(gap: float) -> NextStep:
+def _model(limit: DecodeLimit) -> str:
+    """The model as a command takes it: its name in the catalogue, or the file it was read from."""
+    model = limit.model
+    file = re.match(r".*?\.json", model.source)
+    return model.name if model.name in model_names() or file is None else shlex.quote(file[0])
+
+
+def _trace(limit: DecodeLimit, gap: float) -> NextStep:
+    card = limit.gpu
     return NextStep(
         id="trace",
         title="record a profiler trace of a few decode steps",
         explains_low_s=gap,
         explains_high_s=gap,
         why="only a trace tells kernels, collectives, launch gaps and idle time apart, and a subtraction does not; "
-        "`sublight gap MODEL --trace FILE` then joins it with the floor",
+        f"`sublight gap {_model(limit)} --gpus {card.count}x{card.name} --trace FILE`, with the same batch and layout, "
+        "then joins it with the floor",
         command="curl -X POST http://HOST:PORT/start_profile   # decode a few tokens, then /stop_profile",
         evidence=Evidence.COMPUTED,
     )
@@ -122,7 +162,6 @@ def _collectives(limit: DecodeLimit, gap: float) -> list[NextStep]:
         return []
     best = limit.totals.best_s.value - limit.totals.rows_s
     nccl = (limit.totals.nccl_s.value or limit.totals.best_s.value) - limit.totals.rows_s
-    payload = max(limit.collectives, key=lambda c: c.calls).payload_bytes
     steps = []
     if nccl > best:
         steps.append(
@@ -133,7 +172,7 @@ def _collectives(limit: DecodeLimit, gap: float) -> list[NextStep]:
                 explains_high_s=min(gap, nccl - best),
                 why=f"{counted(calls, 'call takes', 'calls take')} {significant(best * 1e3)} ms at the best published "
                 f"time and {significant(nccl * 1e3)} ms through NCCL",
-                command=f"all_reduce_perf -b {payload} -e {payload} -g {limit.workload.layout.tp} -c 0   # nccl-tests",
+                command=_bench(limit, "comm"),
                 evidence=Evidence.PUBLISHED,
                 source=limit.totals.nccl_s.source,
             )
