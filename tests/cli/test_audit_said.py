@@ -1,6 +1,7 @@
 """`sublight audit` from outside: what it says beside the ladders, of variables that are set and of an engine's log."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def said(text: str, start: str) -> str:
     """One finding of a page, on one line."""
-    items = " ".join(text.partition("What is odd")[2].partition("Flags worth trying")[0].split()).split(" • ")
+    part = re.split("Flags worth trying|Sublight: asked", text.partition("What is odd")[2])[0]
+    items = " ".join(part.split()).split(" • ")
     (found,) = [item for item in items if item.removeprefix("─").strip("─ •").startswith(start)]
     return found.strip("─ •")
 
@@ -168,12 +170,13 @@ def test_a_log_of_another_version_still_says_what_it_chose(sublight: Sublight, t
         "engine version 0.20.2rc1, asked for 0.33.0. Try: the audit for the model, card and layout that it is of, or a "
         "run of this target."
     )
-    assert said(run.out, "experts: vLLM") == (
-        "experts: vLLM 0.20.2rc1 chose B12X for NvFp4, out of B12X, FLASHINFER_TRTLLM, MARLIN."
-    )
-    assert (
-        said(run.out, "attention: vLLM") == "attention: vLLM 0.20.2rc1 chose B12X_MLA_SPARSE, out of B12X_MLA_SPARSE."
-    )
+    listed = run.out.partition("What the engine chose besides")[2].partition("What is odd")[0]
+    assert [" ".join(item.split()) for item in listed.split("• ")[1:]] == [
+        "MoE: In the log, which is of another run, vLLM 0.20.2rc1 chose B12X for NvFp4, out of B12X, "
+        "FLASHINFER_TRTLLM, MARLIN (server.log:4).",
+        "attention: In the log, which is of another run, vLLM 0.20.2rc1 chose B12X_MLA_SPARSE, out of "
+        "B12X_MLA_SPARSE (server.log:5).",
+    ]
 
 
 def test_a_log_of_another_checkpoint_is_not_explained_by_the_one_that_was_named(

@@ -144,6 +144,21 @@ class Auto(msgspec.Struct, frozen=True, kw_only=True):
     proofs: tuple[Proof, ...] = ()
 
 
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an engine does not start when it is asked for nothing: it refuses what it takes in an area by itself.
+
+    Attributes:
+        area: the area.
+        why: in the engine's words.
+        instead: flags of the area that nothing speaks against; empty where each of its backends has a no.
+    """
+
+    engine: str
+    area: str
+    why: str
+    instead: tuple[str, ...] = ()
+
+
 class BackendCode(msgspec.Struct, frozen=True, kw_only=True):
     """The two sets of one backend: what gates claim, and what was shipped or can be built."""
 
@@ -205,6 +220,7 @@ class Audit(Record, frozen=True, kw_only=True):
     choices: tuple[Choice, ...] = ()
     findings: tuple[AuditFinding, ...] = ()
     flags: tuple[Flag, ...] = ()
+    stops: tuple[Stop, ...] = ()
     timings: Timings
     recording: Recording | None = None
 
@@ -214,6 +230,7 @@ class Audit(Record, frozen=True, kw_only=True):
         # They follow from the ladders, whatever an earlier version made of those.
         found = tuple(flag for engine in self.engines for flag in worth_trying(engine.name, engine.ladders))
         msgspec.structs.force_setattr(self, "flags", found)
+        msgspec.structs.force_setattr(self, "stops", tuple(_stops(self.engines, found)))
 
     def flaws(self) -> Iterator[str]:
         for engine in self.engines:
@@ -222,3 +239,16 @@ class Audit(Record, frozen=True, kw_only=True):
             for ladder in engine.ladders:
                 if tuple(step.rung for step in ladder.steps) != tuple(Rung):
                     yield f"{engine.name}'s {ladder.name} has not each rung once, in order"
+
+
+# How engines' descriptions begin what ends a start; any other no is an area without work, or a kernel for another.
+_ENDS = ("refused", "accepted, but the server stops", "accepted, but fails when")
+
+
+def _stops(engines: tuple[EngineAudit, ...], flags: tuple[Flag, ...]) -> Iterator[Stop]:
+    for engine in engines:
+        ran = {ladder.area for ladder in engine.ladders if ladder.has_run}
+        for auto in engine.autos:
+            if auto.answer is Answer.FAIL and auto.why.startswith(_ENDS) and auto.area not in ran:
+                instead = (flag.flag for flag in flags if (flag.engine, flag.area) == (engine.name, auto.area))
+                yield Stop(engine=engine.name, area=auto.area, why=auto.why, instead=tuple(dict.fromkeys(instead)))

@@ -7,7 +7,7 @@ import msgspec
 from sublight.audit.engines.base import Gate
 from sublight.audit.flags import stands_in
 from sublight.audit.ladder import Answer, Ladder, Proof, Rung, Step
-from sublight.audit.record import Audit, AuditFinding, Auto, Choice, EngineAudit, Flag, SymbolAnswer
+from sublight.audit.record import Audit, AuditFinding, Auto, Choice, EngineAudit, Flag, Stop, SymbolAnswer
 from sublight.audit.target import Target
 from sublight.report.blocks import (
     Block,
@@ -62,7 +62,7 @@ def audit_document(audit: Audit) -> Document:
     blocks += _chosen_elsewhere(audit)
     blocks += _findings(audit.findings)
     if any(engine.ladders for engine in audit.engines):
-        blocks += _flags(audit.flags)
+        blocks += _flags(audit.flags, audit.stops)
     more = [block for engine in audit.engines for block in every_rung(engine)]
     return Document(_title(audit), tuple(blocks), _footer(audit), tuple(more))
 
@@ -92,7 +92,17 @@ def _headline(audit: Audit) -> tuple[tuple[str, str, str], ...]:
     ladders = [ladder for engine in audit.engines for ladder in engine.ladders if not _only_inside(ladder)]
     failing = [ladder for ladder in ladders if ladder.verdict is not None and ladder.verdict.rung is not Rung.FAST]
     seen = [ladder for ladder in ladders if any(s.rung in ON_A_GPU and s.answer is Answer.PASS for s in ladder.steps)]
+    stops = [
+        (
+            f"{engine} does not start",
+            ", ".join(AREAS.get(stop.area, stop.area) for stop in mine),
+            _remedy(mine),
+        )
+        for engine in dict.fromkeys(stop.engine for stop in audit.stops)
+        if (mine := [stop for stop in audit.stops if stop.engine == engine])
+    ]
     return (
+        *stops,
         (
             "nothing against them",
             f"{len(ladders) - len(failing)} of {len(ladders)}",
@@ -101,6 +111,14 @@ def _headline(audit: Audit) -> tuple[tuple[str, str, str], ...]:
         ("seen on a GPU", str(len(seen)), "by a trial, a log or a trace"),
         ("not usable so", str(len(failing)), "the first rung that says no is the reason"),
     )
+
+
+def _remedy(stops: Iterable[Stop]) -> str:
+    """What can be done about an engine that refuses what it takes by itself."""
+    lost = [AREAS.get(stop.area, stop.area) for stop in stops if not stop.instead]
+    if lost:
+        return f"it refuses what it takes by itself; each {' and '.join(lost)} backend has a no"
+    return "it refuses what it takes by itself; a flag for another backend is needed"
 
 
 def _question(audit: Audit) -> Iterator[tuple[str, Cell]]:
@@ -287,8 +305,19 @@ def odd_cells(findings: Iterable[AuditFinding]) -> tuple[Cell, ...]:
     )
 
 
-def _flags(flags: tuple[Flag, ...]) -> Iterator[Block]:
-    yield Heading("Flags worth trying")
+def _flags(flags: tuple[Flag, ...], stops: tuple[Stop, ...]) -> Iterator[Block]:
+    lost = dict.fromkeys(stop.engine for stop in stops if not stop.instead)
+    yield Heading("Flags once it starts" if lost else "Flags worth trying")
+    for stop in stops:
+        area = AREAS.get(stop.area, stop.area)
+        needs = (
+            f"it needs one of these: {', '.join(stop.instead)}"
+            if stop.instead
+            else f"each {area} backend has a no, and none of these flags changes that"
+        )
+        yield Paragraph(
+            f"{stop.engine} does not start so: it refuses what it takes for {area} by itself; {needs}.", "bad"
+        )
     if not flags:
         yield Paragraph("None: every backend has a rung that says no, or could not be followed to its kernel.", "warn")
         return
