@@ -130,6 +130,10 @@ def test_a_card_that_a_communicator_has_no_sizes_for() -> None:
         Answer.FAIL,
         "accepted, but the server stops when the group of ranks is made: KeyError: 12",
     )
+    place, _, number = stops.proofs[-1].where.rpartition(":")
+    lines = (sources(OLD).module("sglang.srt.distributed.device_communicators.torch_symm_mem") or pytest.fail()).lines
+    assert "TORCH_SYMM_MEM_ALL_REDUCE_MAX_SIZES[self.device_capability]" in lines[int(number) - 1]
+    assert (place, stops.destination) == ("sglang/srt/distributed/device_communicators/torch_symm_mem.py", "")
 
 
 def test_the_order_in_which_communicators_are_asked() -> None:

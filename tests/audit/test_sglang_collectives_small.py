@@ -259,6 +259,8 @@ FILES = {
         class Rare:
             def __init__(self, ranks):
                 self.disabled = True
+                if ranks < 2:
+                    return
                 self.capability = torch.cuda.get_device_capability()[0]
                 most = SIZES.get(self.capability)
                 if most is None:
@@ -467,6 +469,8 @@ def test_a_table_without_the_card_stops_the_server(sources: Sources) -> None:
                 "Rare", PCIE)  # fmt: skip
     assert found.answer is Answer.FAIL
     assert found.why == "accepted, but the server stops when the group of ranks is made: KeyError: 12"
+    assert found.destination == ""  # nothing runs
+    assert found.proofs[-1].where == line(f"{HERE}/rare.py", "SIZES.get(self.capability)")
 
 
 def test_a_condition_that_nothing_decides_is_named(sources: Sources) -> None:

@@ -33,13 +33,12 @@ def item(machine: Machine, container: Value, key: Value, node: Any, scope: Scope
             except Raising:
                 continue
         return one_of(found)
-    if isinstance(container, (list, tuple, str, range)):
-        return _position(container, operators.plain(key))
-    if isinstance(container, dict):
-        found_ = parts.looked_up(container, operators.plain(key))
-        if found_ is MISSING:
-            raise Raising(Failure(("KeyError", "LookupError", "Exception"), operators.written(key)))
-        return parts.without_missing(found_)
+    if isinstance(container, (list, tuple, str, range, dict)):
+        try:
+            return _held(container, key)
+        except Raising as raising:
+            machine.note("lacking", scope.module.module, node, raising.failure.kind, value=raising.failure)
+            raise
     if isinstance(container, Instance):
         answer = machine.asked(container, "__getitem__", [key], node, scope)
         return Unknown("an element") if answer is MISSING else answer
@@ -50,6 +49,15 @@ def item(machine: Machine, container: Value, key: Value, node: Any, scope: Scope
             return machine.environment[key]
         raise Raising(Failure(("KeyError", "LookupError", "Exception"), key))
     return Unknown("an element of something unknown")
+
+
+def _held(container: Any, key: Value) -> Value:
+    if not isinstance(container, dict):
+        return _position(container, operators.plain(key))
+    found = parts.looked_up(container, operators.plain(key))
+    if found is MISSING:
+        raise Raising(Failure(("KeyError", "LookupError", "Exception"), operators.written(key)))
+    return parts.without_missing(found)
 
 
 def _position(container: Any, key: Value) -> Value:

@@ -50,7 +50,8 @@ class Event:
 
     Attributes:
         kind: "branch", "assert", "call", "kernel", "raise", "import", "write", "log", "missing" (an attribute that
-            nothing has set), "unknown call" (of something unknown), "not followed".
+            nothing has set), "lacking" (a key or place that what is looked into does not have), "unknown call" (of
+            something unknown), "not followed".
         name: what it is about: the dotted callee, symbol, attribute, exception class, or log level.
         outcome: of a branch: True, False, or None when it is unknown and both sides were walked.
         value: what was written, raised, or said; of a call outside, its keywords that are known strings.

@@ -182,11 +182,10 @@ def _stopped(way: Way, last: Stage) -> Route:
     failure = last.outcome.refusal
     if failure is None or last.outcome.refused_at is not None or failure.kind not in ("KeyError", "IndexError"):
         return story.refused(last.outcome, last.name)
-    before = [event for event in last.outcome.events if event.kind == "branch"][-1:]
-    lines = tuple(story.proof(event) for event in before)
+    looked = [event for event in last.outcome.events if event.kind == "lacking" and event.value is failure][-1:]
+    lines = tuple(story.proof(event) for event in looked)
     why = f"accepted, but the server stops when {last.name}: {failure.kind}: {failure.message}"
-    return Route(answer=Answer.FAIL, why=why, destination=way.runs, proofs=(way.proof, *lines),
-                 hint="a launch without it")  # fmt: skip
+    return Route(answer=Answer.FAIL, why=why, proofs=(way.proof, *lines), hint="a launch without it")
 
 
 def _sums(walk: GroupWalk, way: Way, taker: Taker) -> Route:
