@@ -116,10 +116,22 @@ def test_the_scatter_of_a_clock_is_said(sublight: Sublight, tmp_path: Path) -> N
     row = by_row(sublight(*ASK, "--bench", "bench.json", "--json"))["attn.qkv"]
     assert row["attainable_s"] < row["floor_s"]
     assert row["attainable_note"] == "under the floor by no more than a clock scatters"
-    # A later file's time takes the place of the earlier one's, and of what was said of it.
-    (tmp_path / "more.json").write_text(json.dumps({"us_per_call": {"attn.qkv": 4.0}}))
-    row = by_row(sublight(*ASK, "--bench", "bench.json", "--bench", "more.json", "--json"))["attn.qkv"]
-    assert (row["attainable_s"], row["attainable_note"]) == (pytest.approx(8e-6), "")
+
+
+def test_two_files_that_time_one_row_are_refused(sublight: Sublight, tmp_path: Path) -> None:
+    bench(tmp_path, us_per_call={"attn.qkv": 4.0, "head": 3.5})
+    (tmp_path / "more.json").write_text(json.dumps({"us_per_call": {"attn.qkv": 5.0, "attn.o": 2.0}}))
+    done = sublight(*ASK, "--bench", "bench.json", "--bench", "more.json", "--save", "gap.json")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines() == [
+        "sublight: --bench bench.json and --bench more.json",
+        "  found: both time attn.qkv, and only one time of a row can be attainable",
+        "  try:   one file for a row",
+    ]
+    assert not (tmp_path / "gap.json").exists()
+    (tmp_path / "more.json").write_text(json.dumps({"us_per_call": {"attn.o": 2.0}}))
+    rows = by_row(sublight(*ASK, "--bench", "bench.json", "--bench", "more.json", "--json"))
+    assert (rows["attn.qkv"]["attainable_s"], rows["attn.o"]["attainable_s"]) == pytest.approx((8e-6, 4e-6))
 
 
 def test_a_time_over_the_measured_one_is_marked(sublight: Sublight, tmp_path: Path) -> None:

@@ -142,6 +142,27 @@ def test_a_record_of_a_gpu_joins(sublight: Sublight, tmp_path: Path) -> None:
     assert "without a time" not in timed
 
 
+def test_launches_timed_one_by_one_are_said_to_be_such(sublight: Sublight, tmp_path: Path) -> None:
+    """QKV takes 10 us a call in the trace, and 14 us where each launch was timed by itself."""
+    from tests.cli.decode import MODEL
+
+    (tmp_path / "dense").mkdir()
+    (tmp_path / "dense" / "config.json").write_text(json.dumps(MODEL))
+    trace(tmp_path)
+    data = json.loads(made_ops({"attn.qkv": (14e-6, 2)}))
+    (part,) = data["record"]["rows"][0]["parts"]
+    part["measurement"]["clock"] = "CUDA events"
+    part["measurement"]["agreed"]["modes"] = ["eager", "graph"]
+    (tmp_path / "ops.json").write_text(json.dumps(data))
+    asked = ("gap", "./dense", "--gpus", "1xh200", "--trace", "trace.json", "--bench", "ops.json", "--json")
+    record = json.loads(sublight(*asked).out)["record"]
+    assert record["attainable_source"].endswith(", launched one by one")
+    assert {r["id"]: r["attainable_note"] for r in record["rows"]}["attn.qkv"] == (
+        "over the measured time: the step did better than the benchmark, which launched each kernel by itself and "
+        "timed that with CUDA events (--eager); its record without --eager replays a graph"
+    )
+
+
 def made_ops(times: dict[str, tuple[float, int]]) -> bytes:
     from sublight.bench.record.ops import OpRow, OpsBench, Part
     from sublight.records import encode

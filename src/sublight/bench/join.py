@@ -6,7 +6,7 @@ import msgspec
 
 from sublight.bench.record.comm import CommBench
 from sublight.bench.record.kernels import KernelBench
-from sublight.bench.record.measurement import BenchRecord
+from sublight.bench.record.measurement import MODE_OF, BenchRecord
 from sublight.bench.record.ops import OpsBench
 from sublight.errors import UsageError
 from sublight.facts.workload import Layout
@@ -21,21 +21,28 @@ BENCH_TYPES: dict[str, type[Record]] = {r.schema: r for r in (KernelBench, OpsBe
 class Joined(msgspec.Struct, frozen=True):
     """Seconds a step by row, where they come from, and each row that was left out with the reason.
 
-    `under` are rows among them whose time lies under their floor, and why that can be.
+    `under` are rows among them whose time lies under their floor, and why that can be; `eager` those whose launches
+    were timed one by one.
     """
 
     rows: dict[str, float]
     source: str
     missing: dict[str, str]
     under: dict[str, str]
+    eager: tuple[str, ...] = ()
 
 
 class _Time(msgspec.Struct, frozen=True):
-    """A row's seconds a step, or why it has none; and what was timed."""
+    """A row's seconds a step, or why it has none; what was timed, and by which clocks."""
 
     row: str
     seconds: float | None
     words: str
+    clocks: frozenset[str] = frozenset()
+
+    @property
+    def is_eager(self) -> bool:
+        return any(MODE_OF[clock] == "eager" for clock in self.clocks)
 
 
 def joined(record: BenchRecord, limit: DecodeLimit, name: str) -> Joined:
@@ -82,7 +89,8 @@ def joined(record: BenchRecord, limit: DecodeLimit, name: str) -> Joined:
     source = f"{name}: measured on {environment.title}, torch {environment.torch}, driver {environment.driver or '?'}"
     named = [t.words for t in times if t.words and t.seconds is not None]
     source += f" ({'; '.join(dict.fromkeys(named))})" if named else ""
-    return Joined(rows, source, out, below)
+    eager = tuple(time.row for time in times if time.row in rows and time.is_eager)
+    return Joined(rows, source + (", launched one by one" if eager else ""), out, below, eager)
 
 
 def _check(record: BenchRecord, limit: DecodeLimit, asked: str) -> None:
@@ -119,7 +127,8 @@ def _ops(record: OpsBench) -> Iterator[_Time]:
     for row in record.rows:
         hot = row.warning
         seconds = None if hot else row.step_s
-        yield _Time(row.id, seconds, (hot or row.reason) if seconds is None else "")
+        clocks = frozenset(part.measurement.clock for part in row.parts if part.measurement is not None)
+        yield _Time(row.id, seconds, (hot or row.reason) if seconds is None else "", clocks)
 
 
 def _experts(record: KernelBench, limit: DecodeLimit) -> Iterator[_Time]:
@@ -131,15 +140,15 @@ def _experts(record: KernelBench, limit: DecodeLimit) -> Iterator[_Time]:
         yield _Time(row, None, f"not timed at {counted(limit.workload.tokens, 'token')}")
         return
     timed = [
-        (r.measurement.seconds, r.name)
+        (r.measurement.seconds, r.name, r.measurement.clock)
         for r in shape.results
         if r.measurement is not None and not r.measurement.warning and r.kind != "reference"
     ]
     if not timed:
         yield _Time(row, None, "no candidate has a time of memory")
         return
-    seconds, name = min(timed)
-    yield _Time(row, seconds * calls, f"routed experts by {name}")
+    seconds, name, clock = min(timed)
+    yield _Time(row, seconds * calls, f"routed experts by {name}", frozenset({clock}))
 
 
 def _collectives(record: CommBench, limit: DecodeLimit) -> Iterator[_Time]:

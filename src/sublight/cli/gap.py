@@ -192,13 +192,13 @@ def _analysed(path: str, inputs: tuple[Any, ...]) -> Any:
 
 
 def _attainable(files: tuple[str, ...], limit: Any) -> Any:
-    """What the files say that rows can reach; a row of several files is the later one's."""
+    """What the files say that rows can reach."""
     if not files:
         return None
     from sublight.gap.attainable import merged, refuse_twice
 
     refuse_twice([Path(file) for file in files])
-    return merged([_one_bench(Path(file), limit) for file in files])
+    return merged({file: _one_bench(Path(file), limit) for file in files})
 
 
 def _one_bench(path: Path, limit: Any) -> Any:
@@ -211,7 +211,7 @@ def _one_bench(path: Path, limit: Any) -> Any:
     from sublight.records import load
 
     found: Any = joined(load(path, BENCH_TYPES), limit, path.name)  # type: ignore[arg-type]  # of the types asked for
-    return Attainable(found.rows, found.source, found.missing, found.under)
+    return Attainable(found.rows, found.source, found.missing, found.under, eager=found.eager)
 
 
 def _measured(text: str | None, trace: Any, limit: Any, bundled: bool) -> Any:

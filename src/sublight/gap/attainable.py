@@ -1,6 +1,6 @@
 """What a row can reach on this very card: as a benchmark measured it, or at the card's measured read rates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ class Attainable(msgspec.Struct, frozen=True):
         missing: rows that nobody timed, and why.
         under: rows whose time lies under their floor, and why that can be.
         predicted: whether the times are a prediction, and nobody timed the rows themselves.
+        eager: rows whose launches were timed one by one, and not in a graph.
     """
 
     rows: dict[str, float]
@@ -30,6 +31,7 @@ class Attainable(msgspec.Struct, frozen=True):
     missing: dict[str, str] = {}
     under: dict[str, str] = {}
     predicted: bool = False
+    eager: tuple[str, ...] = ()
 
 
 class _Bench(msgspec.Struct, forbid_unknown_fields=True):
@@ -80,21 +82,37 @@ def is_record(path: Path) -> bool:
     return found.schema is not None
 
 
-def merged(several: list[Attainable]) -> Attainable:
-    """One of several: a row that more than one has is the last one's, and one is missing where none of them has it."""
-    rows: dict[str, float] = {}
+def merged(several: Mapping[str, Attainable]) -> Attainable:
+    """One of several, by file; a row is missing where none of them has it.
+
+    Raises:
+        UsageError: a row that two files time: which of them is meant is not told.
+    """
+    rows: dict[str, str] = {}
     missing: dict[str, str] = {}
-    under: dict[str, str] = {}
-    for one in several:
-        under = {row: why for row, why in under.items() if row not in one.rows} | one.under
-        rows |= one.rows
+    for file, one in several.items():
+        shared = [row for row in one.rows if row in rows]
+        if shared:
+            raise UsageError(
+                f"--bench {rows[shared[0]]} and --bench {file}",
+                f"both time {', '.join(shared)}, and only one time of a row can be attainable",
+                "one file for a row",
+            )
+        rows |= dict.fromkeys(one.rows, file)
         missing |= one.missing
     missing = {row: why for row, why in missing.items() if row not in rows}
-    source = "; ".join(one.source for one in several)
+    source = "; ".join(one.source for one in several.values())
     if missing:
         named = ", ".join(f"{row} ({why})" for row, why in missing.items())
         source += f"; without a time: {named}"
-    return Attainable(rows, source, missing, under)
+    every = several.values()
+    return Attainable(
+        rows={row: seconds for one in every for row, seconds in one.rows.items()},
+        source=source,
+        missing=missing,
+        under={row: why for one in every for row, why in one.under.items()},
+        eager=tuple(row for one in every for row in one.eager),
+    )
 
 
 def read_bench(path: Path, limit: DecodeLimit) -> Attainable:

@@ -65,6 +65,10 @@ _TIMED_OVER = (
     f"{_OVER} than the benchmark, which makes each call by itself with nothing in the cache; in a step inputs were "
     "just written, launches are fused, or another kernel ran"
 )
+_EAGER_OVER = (
+    f"{_OVER} than the benchmark, which launched each kernel by itself and timed that with CUDA events (--eager); its "
+    "record without --eager replays a graph"
+)
 _PREDICTED_OVER = (
     f"{_OVER} than predicted, as one launch a row that only reads its bytes; to beat a prediction is legal"
 )
@@ -128,7 +132,8 @@ def _note(row: MeasuredRow, attainable: Attainable) -> str:
     if row.is_over_measured and (row.floor_s or 0.0) > row.summed_s:
         notes.append(_FLOOR_OVER)
     elif row.is_over_measured:
-        notes.append(_PREDICTED_OVER if attainable.predicted else _TIMED_OVER)
+        timed = _EAGER_OVER if row.id in attainable.eager else _TIMED_OVER
+        notes.append(_PREDICTED_OVER if attainable.predicted else timed)
     return "; ".join(notes)
 
 
