@@ -11,7 +11,7 @@ from sublight.audit.code import coverage, shown
 from sublight.audit.engines.base import Gate, Route
 from sublight.audit.installation import normal
 from sublight.audit.ladder import Answer, Proof, Rung, Step, failed, unknown
-from sublight.audit.packages import DSL, PREBUILT, builder, calls_compiled
+from sublight.audit.packages import DSL, PREBUILT, builder, holds, operators
 from sublight.audit.record import Capability, CodeSet
 from sublight.audit.scene import Scene, needed_tops
 from sublight.audit.toolchain import can_build, missing_libraries
@@ -41,17 +41,23 @@ def _claimed(route: Route) -> tuple[str, ...]:
 
 
 def _tops(scene: Scene, route: Route) -> list[str]:
-    """Packages whose code runs: those needed, and the engine's own where the path ends at its compiled operators."""
+    """Packages whose code runs: those needed, and the engine's own where its libraries have the operators it calls."""
     needed = any(need.symbol.startswith(f"{scene.package}.") for need in route.needs)
-    inside = route.destination.startswith(f"{scene.package}.") and calls_compiled(scene.sources, route.destination)
-    own = [scene.package] if (needed or inside) and scene.code(_distributions(scene, scene.package)) else []
-    needs = [*needed_tops(route, scene.package), *own]
     ends_inside = route.destination.startswith(f"{scene.package}.")
+    shipped = [found.path for found in scene.code(_distributions(scene, scene.package))]
+    inside = ends_inside and any(holds(shipped, name) for name in operators(scene.sources, route.destination))
+    own = [scene.package] if shipped and (needed or inside) and not _closed(route) else []
+    needs = [*needed_tops(route, scene.package), *own]
     if ends_inside and "triton" not in needs and builder(scene.sources, route.destination) == "triton":
         needs.append("triton")
     if DSL not in needs and dsl.taken(scene, route):
         needs.append(DSL)
     return needs
+
+
+def _closed(route: Route) -> bool:
+    """Whether a gate lets no card of NVIDIA's through: then what such cards could run is not what runs there."""
+    return any(gate.answer is Answer.FAIL and not gate.targets and not gate.claim for gate in route.gates)
 
 
 def _distributions(scene: Scene, top: str) -> tuple[str, ...]:
@@ -130,6 +136,12 @@ def _without_refusal(scene: Scene, route: Route, sets: tuple[CodeSet, ...], unna
         proofs = _ordered(route, sets, sm, [open_gates[0].proof])
         return unknown(Rung.CAPABLE, f"this gate could not be decided: {open_gates[0].text}", *proofs)
     proofs = _ordered(route, sets, sm, [proof for found in sets if _waits(found) for proof in _proofs(found, sm)])
+    elsewhere = [found.package for found in sets if _is_absent(scene, found)]
+    if elsewhere:
+        beside = f"; beside it {'; '.join(good)}" if good else ""
+        why = f"it needs {' and '.join(elsewhere)}, which is not here to be looked into{beside}"
+        claim = f"gates let {sm} through, which is a claim; " if route.gates else ""
+        return unknown(Rung.CAPABLE, claim + why, *proofs, hint="the same where all that it needs is installed")
     if good and not waiting:
         return Step(Rung.CAPABLE, Answer.PASS, "; ".join(good), proofs, _switch(scene, sets))
     if waiting:
@@ -155,6 +167,13 @@ def _listed(scene: Scene, route: Route) -> bool:
     """Whether a gate that lets the card through names it: then one that could not be decided is no obstacle alone."""
     major, minor = scene.target.compute_capability
     return any(gate.answer is Answer.PASS and f"{major}.{minor}" in gate.targets for gate in route.gates)
+
+
+def _is_absent(scene: Scene, found: CodeSet) -> bool:
+    """Whether nobody knows what code a package has, for it is not there."""
+    top = found.package
+    there = top in scene.sources.roots or scene.installation.owners(top)
+    return not there and found.build is None and not found.coverage.units
 
 
 def _waits(found: CodeSet) -> bool:

@@ -5,7 +5,7 @@ Where code is built is read from the module that a symbol is defined in: what th
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -41,20 +41,32 @@ def builder(sources: Sources, dotted: str) -> str:
     return "cutlass-dsl" if not kind and DSL in outside(sources, module.name) else kind
 
 
-def calls_compiled(sources: Sources, dotted: str) -> bool:
-    """Whether a module calls operators of the package's own compiled libraries, itself or through a module of calls.
+def operators(sources: Sources, dotted: str) -> frozenset[str]:
+    """Namespaces of compiled operators (`torch.ops.NAMESPACE`) that a module calls, itself or through one of calls.
 
     Only a module that is imported as one counts (`from vllm import _custom_ops as ops`): a function taken from some
     helper says nothing about what else is in there.
     """
     module = _module_of(sources, dotted)
     if module is None:
-        return False
-    return _OPERATORS in module.text or any(
-        beside is not None and not beside.is_package and _OPERATORS in beside.text
-        for name in _imported_modules(sources, module)
-        for beside in (sources.module(name),)
-    )
+        return frozenset()
+    beside = [sources.module(name) for name in _imported_modules(sources, module)]
+    called = [module, *(each for each in beside if each is not None and not each.is_package)]
+    return frozenset(name for each in called for name in _OPERATOR.findall(each.text))
+
+
+def holds(libraries: Iterable[str], namespace: str) -> bool:
+    """Whether one of these shipped files has the operators of a namespace: a library registers them under its name.
+
+    What stands behind the "C" that ends such a name says how it was built, or groups its operators.
+    """
+    stems = (path.rpartition("/")[2].partition(".")[0] for path in libraries)
+    return any(_family(stem) == _family(namespace) for stem in stems)
+
+
+def _family(name: str) -> str:
+    found = _FAMILY.match(name)
+    return found[0] if found else name
 
 
 def _imported_modules(sources: Sources, module: Module) -> Iterator[str]:
@@ -71,7 +83,8 @@ def _imported_modules(sources: Sources, module: Module) -> Iterator[str]:
         yield from (name for name in names if name.partition(".")[0] == package)
 
 
-_OPERATORS = "torch.ops."
+_OPERATOR = re.compile(r"\btorch\.ops\.(\w+)")
+_FAMILY = re.compile(r"_?(?:[a-z0-9]+_)*C(?=_|$)")  # "_C", "_moe_C" of "_moe_C_stable_libtorch", "_C" of "_C_custom_ar"
 
 
 def _builder_of(module: Module, node: ast.Import | ast.ImportFrom) -> str:

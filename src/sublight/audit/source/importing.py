@@ -3,6 +3,7 @@
 import ast
 
 from sublight.audit.source import namespaces
+from sublight.audit.source.dynamic import compiled
 from sublight.audit.source.events import Event
 from sublight.audit.source.guards import guard_of
 from sublight.audit.source.machine import Ended, Machine, Raising
@@ -45,7 +46,12 @@ def _one(
     event = machine.note("import", scope.module.module, here, symbol)
     event.how = "lazy" if scope.function is not None else "module level"
     if origin.partition(".")[0] in machine.facts.follow:
-        _load(machine, event, origin, name)
+        library = _is_compiled(machine, origin, name)
+        if library and (name or alias.asname):
+            _bind(machine, bound, External(symbol), scope)
+            return None
+        if not library:
+            _load(machine, event, origin, name)
         _bind(machine, bound, Lazy(origin if name or alias.asname else origin.partition(".")[0], name), scope)
         return None
     guards = [guard_of(module, around, frozenset((origin.partition(".")[0],))) for module, around in machine.tries]
@@ -68,6 +74,16 @@ def _one(
         _fail(machine, event, f"cannot import {symbol}")
     _bind(machine, bound, value, scope)
     return None
+
+
+def _is_compiled(machine: Machine, origin: str, name: str) -> bool:
+    """Whether a module is shipped as a library: it is there, and nothing in it can be read."""
+    whole = f"{origin}.{name}" if name else origin
+    return any(
+        machine.sources.module(dotted) is None and bool(compiled(machine.sources, dotted))
+        for dotted in dict.fromkeys((origin, whole))
+        if "." in dotted
+    )
 
 
 def _load(machine: Machine, event: Event, origin: str, name: str) -> None:

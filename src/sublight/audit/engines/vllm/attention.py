@@ -11,7 +11,7 @@ from sublight.audit.engines.base import Declaration, Gate, Route
 from sublight.audit.engines.vllm.declared import option
 from sublight.audit.engines.vllm.formats import LATENT, LATENT_WIDTHS, SPARSE
 from sublight.audit.engines.vllm.judge import Judge, Verdict, by_card, gate, returned
-from sublight.audit.engines.vllm.needs import of
+from sublight.audit.engines.vllm.needs import of, used
 from sublight.audit.engines.vllm.walk import CURRENT, Assumed, Walk, walking
 from sublight.audit.ladder import Answer, Proof
 from sublight.audit.source import objects
@@ -160,6 +160,7 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
         why=f"refused: {said or refusal}{assumption}",
         destination=verdicts[0].cls.dotted if verdicts else "",
         proofs=verdicts[0].proofs if verdicts else declaration.proofs,
+        needs=used(walk, verdicts[0].cls) if verdicts else (),
         gates=_cards(walk, verdicts[0].cls, target.compute_capability) if verdicts else (),
         hint=f"without {FLAG} vLLM takes the first that has no objection",
     )

@@ -68,15 +68,20 @@ def _placed(walk: Walk, need: Need) -> Need:
 
 
 def used(walk: Walk, cls: Class) -> tuple[Need, ...]:
-    """Needs of a class: late imports inside it, and wrappers that it calls by name."""
+    """Needs of a class: imports without which its module has none, late ones inside it, wrappers it calls by name."""
     module = cls.module.module
-    found = [as_need(item) for item in _imports(module) if _within(item, cls)]
+    found = [as_need(item) for item in _imports(module) if _within(item, cls) or _loading(item)]
     called = {node.id for node in ast.walk(cls.node) if isinstance(node, ast.Name)}
     for name, bound in bindings(module).items():
         target = bound[-1].target
         if name in called and target.startswith(_WRAPPERS):
             found += _behind(walk, *target.rsplit(".", 1))
     return tuple({need.symbol: need for need in found}.values())
+
+
+def _loading(item: Import) -> bool:
+    """Whether the module cannot be loaded without it."""
+    return item.how == "module level" and not item.conditions and item.kind != "attribute"
 
 
 def _within(item: Import, cls: Class) -> bool:
