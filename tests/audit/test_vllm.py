@@ -506,3 +506,22 @@ def test_a_file_that_is_gone_takes_its_backend_with_it(new: Sources) -> None:
     gone = without(new, "vllm_flash_attn/cute/interface.py")
     assert asked(gone, "FLASH_ATTN_MLA_SPARSE_FA4", (10, 0), "attention", heads=64).answer is Answer.FAIL
     assert asked(new, "FLASH_ATTN_MLA_SPARSE_FA4", (10, 0), "attention", heads=64).answer is Answer.PASS
+
+
+def test_a_shipped_library_of_its_own_is_no_objection(new: Sources) -> None:
+    """`import vllm._flashmla_C` succeeds: the file is in the wheel."""
+    route = asked(new, "FLASHMLA", (9, 0), "attention", model_type="deepseek_v3")
+    assert (route.answer, route.destination.rpartition(".")[2]) == (Answer.PASS, "FlashMLABackend")
+    refused = asked(new, "FLASH_ATTN_MLA", (12, 0), "attention")
+    assert "FlashAttention MLA not supported on this device" in refused.why
+    assert "combination_reason" not in refused.why
+
+
+def test_what_is_opt_in_does_not_reduce_unasked(new: Sources, old: Sources) -> None:
+    card = target((12, 0), gpu="rtx-pro-6000-server")
+    why = VLLM.auto(new, "all-reduce", card).why
+    assert why.startswith("NCCL, as far as the source tells: every other communicator is off, or disables itself")
+    assert "FlashInferPcieIpcAllReduce is off without VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1" in why
+    assert "FlashInferAllReduce is off without" in VLLM.auto(old, "all-reduce", target((9, 0), gpu="h200")).why
+    flags = {item.name: item.flag for item in VLLM.declared(new, "all-reduce")}
+    assert flags["AiterCustomAllreduce"] == "on without --disable-custom-all-reduce"

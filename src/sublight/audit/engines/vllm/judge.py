@@ -6,7 +6,7 @@ the others. The line that refuses is the class's own `_supports_...` method, whe
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
 from weakref import WeakKeyDictionary
 
@@ -144,21 +144,30 @@ def _objections(outcome: Outcome, method: str) -> tuple[bool | None, str]:
     known = min((len(event.conditions) for event in own), default=0)
     certain = [event for event in own if event.outcome is True and len(event.conditions) == known]
     if certain:
-        return False, ", ".join(dict.fromkeys(_appended(event) for event in certain))
+        return False, ", ".join(dict.fromkeys(_objected(certain, outcome.value)))
     if isinstance(outcome.value, list) and not outcome.value:
         return True, ""
     return None, ""
 
 
+def _objected(certain: list[Event], made: Value) -> Iterator[str]:
+    """The objections in words: as they stand in the source, else as the list that was made holds them."""
+    literal = [_appended(event) for event in certain]
+    worded = [text(said) for said in made if isinstance(said, str | Template)] if isinstance(made, list) else []
+    others = iter([said for said in worded if said not in literal])
+    for event, said in zip(certain, literal, strict=True):
+        yield said or next(others, f"{event.text} ({event.where})")
+
+
 def _appended(event: Event) -> str:
-    """What the block behind a test adds to a list; the test itself where that is no plain text."""
+    """What the block behind a test adds to a list, "" where that is no plain text."""
     if event.module not in _texts:
         _texts[event.module] = {
             _place(node.test): _first_text(node.body)
             for node in ast.walk(event.module.tree)
             if isinstance(node, ast.If)
         }
-    return _texts[event.module].get(_place(event.node)) or event.text
+    return _texts[event.module].get(_place(event.node), "")
 
 
 _texts: "WeakKeyDictionary[Module, dict[tuple[int, int], str]]" = WeakKeyDictionary()
@@ -256,6 +265,9 @@ def returned(function: Function) -> str:
     """The expression a small function returns, else its first line."""
     for node in reversed(getattr(function.node, "body", [])) if isinstance(function.node.body, list) else ():
         if isinstance(node, ast.Return) and node.value is not None:
+            said = node.value.elts[-1] if isinstance(node.value, ast.Tuple) and node.value.elts else node.value
+            if isinstance(said, ast.Constant) and isinstance(said.value, str):
+                return said.value  # of an answer with its reason, the reason
             return " ".join(ast.unparse(node.value).split())[:200]
     return function.module.module.line(function.node.lineno)
 
@@ -291,11 +303,14 @@ def gates(walk: Walk, verdict: Verdict, method: str, here: Capability, device: s
     by_all = by_card(walk, here, whole)
     stricter = [c for c, passes in by_all.items() if passes is False and by_device.get(c, True) is not False]
     if stricter and any(passes is not False for passes in by_all.values()):
-        walk.look(stricter[0])
-        refused = judge(walk, verdict.cls, method, list(verdict.asked[0]), dict(verdict.asked[1]))
-        walk.look(here)
-        proof = next(iter(refused.proofs), Proof("source", verdict.cls.where, verdict.name))
-        found.append(gate(by_all, here, proof.text, proof.where))
+        asked = verdict
+        if by_all[here] is not None:
+            walk.look(stricter[0])
+            asked = judge(walk, verdict.cls, method, list(verdict.asked[0]), dict(verdict.asked[1]))
+            walk.look(here)
+        proof = next(iter(asked.proofs), Proof("source", verdict.cls.where, verdict.name))
+        text = f"{verdict.name} {verdict.reason}" if by_all[here] is None and verdict.reason else proof.text
+        found.append(gate(by_all, here, text, proof.where))
     return tuple(sorted(found, key=lambda item: len(item.targets)))
 
 

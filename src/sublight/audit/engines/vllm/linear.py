@@ -6,8 +6,10 @@ here with what then runs. Versions before the option chose by a variable.
 
 import ast
 
+import msgspec
+
 from sublight.audit.engines.base import Declaration, Route
-from sublight.audit.engines.vllm import linear_enum
+from sublight.audit.engines.vllm import called, linear_enum
 from sublight.audit.engines.vllm.declared import named
 from sublight.audit.engines.vllm.judge import Judge, Verdict, gates
 from sublight.audit.engines.vllm.needs import of
@@ -104,22 +106,34 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
         if unsure:
             answer, destination = Answer.NOT_KNOWN, unsure[0].cls.dotted
             why = f"{unsure[0].name} or {chosen.cls.qualified}: {unsure[0].reason}"
-    hint = ""
     if rerouted and declaration.name != "auto":
-        answer = Answer.FAIL
-        why = f"accepted, but {declaration.name} has no kernel for NVFP4 layers: runs {chosen.cls.qualified}"
-        hint = f"{FLAG} with a name that has one"
+        return _rerouted(sources, declaration, target, assumed, _line(rerouted[-1]))
     return Route(
         answer=answer,
         why=why,
         destination=destination,
         proofs=(
-            *(_line(event) for event in (rerouted or chosen.outcome.of("log"))[-1:]),
+            *(_line(event) for event in chosen.outcome.of("log")[-1:]),
             *(verdict.proofs if verdict else ()),
         ),
         needs=of(walk, (verdict,), ASKED) if verdict else (),
-        gates=gates(walk, verdict, ASKED, target.compute_capability, device="") if verdict else (),
-        hint=hint,
+        gates=(
+            *(gates(walk, verdict, ASKED, target.compute_capability, device="") if verdict else ()),
+            *called.gates(walk, chosen.cls, target.compute_capability),
+        ),
+    )
+
+
+def _rerouted(sources: Sources, declaration: Declaration, target: Target, assumed: Assumed, warning: Proof) -> Route:
+    """A name that is put aside: what runs is what no name gets, as far as that can be told."""
+    alone = route(sources, msgspec.structs.replace(declaration, name="auto"), target, assumed)
+    return msgspec.structs.replace(
+        alone,
+        answer=Answer.FAIL,
+        why=f"accepted, but {declaration.name} has no kernel for NVFP4 layers: runs what no name gets, {alone.why}",
+        destination=alone.destination if alone.answer is Answer.PASS else "",
+        proofs=(warning, *alone.proofs),
+        hint=f"{FLAG} with a name that has one",
     )
 
 
