@@ -525,3 +525,10 @@ def test_what_is_opt_in_does_not_reduce_unasked(new: Sources, old: Sources) -> N
     assert "FlashInferAllReduce is off without" in VLLM.auto(old, "all-reduce", target((9, 0), gpu="h200")).why
     flags = {item.name: item.flag for item in VLLM.declared(new, "all-reduce")}
     assert flags["AiterCustomAllreduce"] == "on without --disable-custom-all-reduce"
+
+
+def test_no_option_is_advised_that_a_version_has_not(new: Sources, old: Sources) -> None:
+    for wheel, there in ((new, True), (old, False)):
+        hints = [VLLM.route(wheel, item, target((9, 0))).hint for item in VLLM.declared(wheel, "fp4-gemm")]
+        assert any("--linear-backend" in hint for hint in hints) is there
+        assert any("VLLM_NVFP4_GEMM_BACKEND" in hint for hint in hints) is not there

@@ -18,6 +18,7 @@ MAKER = f"{FOLDER}/cuda_communicator.py"
 OPT_IN = "VLLM_USE_OPT_IN"
 
 COLLECTIVES = {
+    "vllm/engine/arg_utils.py": 'parser.add_argument("--disable-custom-all-reduce")\n',
     "vllm/envs.py": """
         import os
         environment_variables = {
@@ -117,6 +118,12 @@ def test_what_switches_off_is_no_flag_to_switch_on(engine: Sources) -> None:
         "Custom": "on without --disable-custom-all-reduce",
         "Other": "on without --disable-custom-all-reduce",
     }
+
+
+def test_an_option_that_the_version_has_not_is_no_flag(tmp_path: Path) -> None:
+    engine = written(tmp_path, {**ENGINE, **COLLECTIVES, "vllm/engine/arg_utils.py": ""})
+    flags = {item.name: (item.flag, item.selectable) for item in VLLM.declared(engine, "all-reduce")}
+    assert (flags["Custom"], flags["OptIn"]) == (("", None), (f"{OPT_IN}=1", True))
 
 
 def test_asked_for_nothing_what_is_off_by_default_does_not_run(engine: Sources) -> None:

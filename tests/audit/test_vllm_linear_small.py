@@ -137,3 +137,13 @@ def test_a_refusing_gate_is_told_by_its_reason(tmp_path: Path, capability: tuple
     assert route.answer is Answer.FAIL
     assert "asked needs 9.0" in route.why
     assert not any("(False" in gate.text for gate in route.gates)
+
+
+def test_an_option_is_advised_where_the_version_has_it(tmp_path: Path) -> None:
+    """Versions before it chose by a variable, and take no option of that name."""
+    assert asked(tmp_path, "asked", (8, 0)).hint == "--linear-backend auto takes the first kernel that works here"
+    assert asked(tmp_path, "other", (8, 0)).hint == "--linear-backend with a name that has one"
+    place, edit = "vllm/engine/arg_utils.py", "--linear-backend => --moe-backend"
+    refused, aside = (asked(tmp_path, name, (8, 0), where=place, edit=edit) for name in ("asked", "other"))
+    assert refused.hint == "without VLLM_NVFP4_GEMM_BACKEND the first kernel that works here is taken"
+    assert aside.hint == "VLLM_NVFP4_GEMM_BACKEND with a name that has one"

@@ -162,5 +162,5 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
         proofs=verdicts[0].proofs if verdicts else declaration.proofs,
         needs=used(walk, verdicts[0].cls) if verdicts else (),
         gates=_cards(walk, verdicts[0].cls, target.compute_capability) if verdicts else (),
-        hint=f"without {FLAG} vLLM takes the first that has no objection",
+        hint=f"without {FLAG} vLLM takes the first that has no objection" if option(sources, FLAG) else "",
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from sublight.audit.engines.base import Declaration, Gate, Route
+from sublight.audit.engines.vllm.declared import option
 from sublight.audit.engines.vllm.judge import by_card, gate
 from sublight.audit.engines.vllm.walk import Assumed, Walk, walking
 from sublight.audit.ladder import Answer, Proof
@@ -45,7 +46,7 @@ def declared(sources: Sources) -> tuple[Declaration, ...]:
         switched = any(used.startswith("use_") for used in _names(test))
         if switched and name in places and name not in {item.name for item in found}:
             variable, behind = _switch(maker, test)
-            custom = any("custom" in used for used in behind)
+            custom = any("custom" in used for used in behind) and option(sources, CUSTOM_FLAG) is not None
             flag = f"{variable}=1" if variable else f"on without {CUSTOM_FLAG}" if custom else ""
             proof = Proof("source", f"{module.shown}:{line}", module.line(line))
             found.append(Declaration("all-reduce", name, flag, bool(flag) or None, None, (proof,)))

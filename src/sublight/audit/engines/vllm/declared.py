@@ -18,6 +18,7 @@ from sublight.audit.target import Target
 CONFIGURATIONS = "vllm.config"
 ARGUMENTS = "vllm.engine.arg_utils"
 ORACLES = "vllm.model_executor.layers.fused_moe.oracle"
+MOE_FLAG = "--moe-backend"
 _NO_BACKEND = "NONE"  # a member that stands for none of them
 VARIABLES = ("vllm.envs", "environment_variables")
 
@@ -76,7 +77,7 @@ def named(sources: Sources, area: str, literal_name: str, flag: str) -> tuple[De
 def moe(sources: Sources) -> tuple[Declaration, ...]:
     mapped = dict(_mapped(sources))
     declared = []
-    for item in named(sources, "moe", "MoEBackend", "--moe-backend"):
+    for item in named(sources, "moe", "MoEBackend", MOE_FLAG):
         places = mapped.get(item.name, ())
         formats = ", ".join(_stem(proof) for proof in places)
         note = f"means something for {formats}" if places else "" if item.name == "auto" else "in no oracle's mapping"

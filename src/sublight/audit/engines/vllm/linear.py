@@ -10,7 +10,7 @@ import msgspec
 
 from sublight.audit.engines.base import Declaration, Route
 from sublight.audit.engines.vllm import called, linear_enum
-from sublight.audit.engines.vllm.declared import named
+from sublight.audit.engines.vllm.declared import named, option
 from sublight.audit.engines.vllm.judge import Judge, Verdict, gates
 from sublight.audit.engines.vllm.needs import of
 from sublight.audit.engines.vllm.walk import Assumed, Walk, walking
@@ -92,7 +92,7 @@ def route(sources: Sources, declaration: Declaration, target: Target, assumed: A
     if chosen.cls is None and any(verdict.passes is None for verdict in chosen.verdicts):
         chosen = _Chosen(walk, target, declaration.name, unknown=True)
     if chosen.cls is None:
-        return _failed(walk, chosen, declaration.name, target)
+        return _failed(walk, chosen, declaration.name, target, _without_a_name(sources))
     verdict = next((item for item in reversed(chosen.verdicts) if item.cls is chosen.cls), None)
     rerouted = [event for event in chosen.outcome.of("log") if "using automatic" in str(event.value)]
     answer = Answer.PASS if verdict is None or verdict.passes else Answer.NOT_KNOWN
@@ -133,7 +133,7 @@ def _rerouted(sources: Sources, declaration: Declaration, target: Target, assume
         why=f"accepted, but {declaration.name} has no kernel for NVFP4 layers: runs what no name gets, {alone.why}",
         destination=alone.destination if alone.answer is Answer.PASS else "",
         proofs=(warning, *alone.proofs),
-        hint=f"{FLAG} with a name that has one",
+        hint=f"{FLAG if option(sources, FLAG) else VARIABLE} with a name that has one",
     )
 
 
@@ -147,7 +147,14 @@ def _before(chosen: _Chosen, cls: Class) -> str:
     return f"; before it: {'; '.join(said)}" if said else ""
 
 
-def _failed(walk: Walk, chosen: _Chosen, name: str, target: Target) -> Route:
+def _without_a_name(sources: Sources) -> str:
+    """How this version is asked for its own choice."""
+    if option(sources, FLAG):
+        return f"{FLAG} auto takes the first kernel that works here"
+    return f"without {VARIABLE} the first kernel that works here is taken"
+
+
+def _failed(walk: Walk, chosen: _Chosen, name: str, target: Target, hint: str) -> Route:
     if chosen.outcome.refusal is None:
         unsure = [item for item in chosen.verdicts if item.passes is None]
         why = "; ".join(f"{item.name} {item.reason}" for item in unsure)
@@ -166,5 +173,5 @@ def _failed(walk: Walk, chosen: _Chosen, name: str, target: Target) -> Route:
         destination=first.cls.dotted if first else "",
         proofs=(*proofs, *((Proof("source", at.where, at.module.line(at.line)),) if at else ())),
         gates=gates(walk, first, ASKED, target.compute_capability, device="") if first else (),
-        hint=f"{FLAG} auto takes the first kernel that works here",
+        hint=hint,
     )

@@ -8,6 +8,7 @@ import ast
 import msgspec
 
 from sublight.audit.engines.base import Declaration, Route
+from sublight.audit.engines.vllm.declared import MOE_FLAG, option
 from sublight.audit.engines.vllm.formats import SIXTEEN_BITS, Scheme, schemes_of
 from sublight.audit.engines.vllm.judge import Verdict, gates
 from sublight.audit.engines.vllm.needs import asked_by, of, switches_for
@@ -129,7 +130,9 @@ def _hint(walk: Walk, asked: tuple[Verdict, ...], target: Target) -> str:
         return (
             "this checkpoint is weight-only (16-bit activations): an export with quantised activations would be taken"
         )
-    return "--moe-backend auto takes the first kernel that supports this configuration"
+    if option(walk.sources, MOE_FLAG):
+        return f"{MOE_FLAG} auto takes the first kernel that supports this configuration"
+    return ""
 
 
 def _said(verdict: Verdict) -> str:
