@@ -11,6 +11,7 @@ from sublight.audit.engines.sglang.attention import of_another_family
 from sublight.audit.engines.vllm import VLLM
 from sublight.audit.flags import worth_trying
 from sublight.audit.ladder import Answer, Ladder, Rung, Step
+from sublight.audit.record import Auto
 from sublight.audit.run import advised
 from sublight.audit.source.evaluate import Evaluator
 from sublight.audit.source.facts import Facts
@@ -120,6 +121,42 @@ def test_a_longer_name_of_the_same_kernel_is_not_advised_beside_it() -> None:
     # One that was asked for, and ran when the other did not, stays.
     unproven = ladder("--moe marlin", destination=kernel, executed=Answer.NOT_KNOWN)
     assert {flag.flag for flag in worth_trying("e", [alias, unproven])} == {"--moe other_marlin", "--moe marlin"}
+
+
+def test_what_changes_nothing_is_not_advised() -> None:
+    plain, other = "engine.Plain", "engine.Other"
+    autos = (Auto(area="all-reduce", answer=Answer.PASS, why="", destination=plain),)
+    off = ladder("--disable-custom", area="all-reduce", destination=plain)
+    pooled = ladder("--enable-pool", area="all-reduce", destination=plain)
+    wanted = ladder("OTHER=0", area="all-reduce", destination=other)
+    automatic = ladder("--moe auto", destination="engine.experts")
+    named = ladder("--moe experts", destination="engine.experts")
+    ladders = [off, pooled, wanted, automatic, named]
+    assert [flag.flag for flag in worth_trying("e", _unproven(ladders), autos)] == [
+        "--enable-pool",
+        "OTHER=0",
+        "--moe experts",
+    ]
+    unknown = (msgspec.structs.replace(autos[0], answer=Answer.NOT_KNOWN),)
+    assert [flag.flag for flag in worth_trying("e", _unproven([off]), unknown)] == ["--disable-custom"]
+    # What nothing else stands beside stays, and what was seen running.
+    assert [flag.flag for flag in worth_trying("e", _unproven([off, automatic]), autos)] == [
+        "--disable-custom",
+        "--moe auto",
+    ]
+    assert len(worth_trying("e", [automatic, *_unproven([named])])) == 2
+    assert [flag.flag for flag in worth_trying("e", [automatic])] == ["--moe auto"]
+
+
+def _unproven(ladders: list[Ladder]) -> list[Ladder]:
+    last = (Rung.EXECUTED, Rung.CORRECT, Rung.FAST)
+    return [
+        msgspec.structs.replace(
+            each,
+            steps=tuple(Step(s.rung, Answer.NOT_KNOWN if s.rung in last else s.answer, s.why) for s in each.steps),
+        )
+        for each in ladders
+    ]
 
 
 def test_another_spelling_of_a_name_is_not_advised_beside_it() -> None:

@@ -436,6 +436,7 @@ def test_a_variable_asks_for_a_communicator(sources: Sources) -> None:
     assert found.answer is Answer.NOT_KNOWN
     assert found.why.startswith("Wire or Steady sums, depending on the answer of should_sum(), which was not followed")
     assert [need.symbol for need in found.needs] == ["flashinfer.comm.WireSpace"]
+    assert found.hint == "SGLANG_BY_WIRE=1, and a trace of it: its kernels tell"
     certain = edited(sources, {f"{HERE}/wire.py": ("return self.space.supports(input_)", "return True")})
     assert ask(certain, "Wire", PCIE).answer is Answer.PASS
     assert ask(certain, "auto", PCIE).destination.endswith(".Steady")

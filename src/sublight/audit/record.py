@@ -228,7 +228,7 @@ class Audit(Record, frozen=True, kw_only=True):
         from sublight.audit.flags import worth_trying
 
         # They follow from the ladders, whatever an earlier version made of those.
-        found = tuple(flag for engine in self.engines for flag in worth_trying(engine.name, engine.ladders))
+        found = tuple(flag for each in self.engines for flag in worth_trying(each.name, each.ladders, each.autos))
         msgspec.structs.force_setattr(self, "flags", found)
         msgspec.structs.force_setattr(self, "stops", tuple(_stops(self.engines, found)))
 

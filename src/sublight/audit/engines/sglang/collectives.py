@@ -128,8 +128,10 @@ def _told(walk: GroupWalk, way: Way) -> Route:
     if mine:
         on = _deciding(walk, way, inner, mine[0])
         why = f"{_names(takers)} sums, depending on {on.text} ({on.where})"
+        asks = bool(way.options or way.variables)
         return Route(answer=Answer.NOT_KNOWN, why=why, destination=way.runs, proofs=(way.proof, on),
-                     needs=_needs(walk, [*inner, *_own(walk, way)]))  # fmt: skip
+                     needs=_needs(walk, [*inner, *_own(walk, way)]),
+                     hint=f"{way.flag}, and a trace of it: its kernels tell" if asks else "")  # fmt: skip
     if not takers:
         return Route(answer=Answer.NOT_KNOWN, why="the sum was followed and no communicator was seen in it")
     size = _size(walk.target)
