@@ -57,6 +57,39 @@ def test_only_the_same_work_is_faster_or_answers(sublight: Sublight, tmp_path: P
     assert "since the first" in text and "2.00x" in text and "it was 97.0 ms" in text
 
 
+def test_steps_of_two_models_are_told_apart(sublight: Sublight, tmp_path: Path) -> None:
+    """What answers a question about one model leaves that of the other open, and neither is the course of the other."""
+    (tmp_path / "c").mkdir()
+    qwen = ("gap", "qwen3-30b-a3b", "--gpus", "2xh200")
+    sublight(*GAP, "--measured", "97ms", "--campaign", "c")
+    sublight(*qwen, "--measured", "5ms", "--campaign", "c")
+    sublight(*GAP, "--measured", "90ms", "--allreduce-us", "12", "--campaign", "c")
+    sublight(*qwen, "--measured", "4ms", "--campaign", "c")
+    found = json.loads(sublight("report", "c", "--json").out)["record"]
+    glm, small = "glm-5-nvfp4 on 8x rtx-pro-6000-workstation", "qwen3-30b-a3b on 2x h200"
+    assert [mark["of"] for mark in found["marks"]] == [glm, small, glm, small]
+    assert {(c["step"], c["of"]) for c in found["closed"]} == {("all-reduce", glm)}
+    still = {(s["id"], s["of"]) for s in found["open"]}
+    assert {("trace", glm), ("trace", small)} <= still
+    text = words(sublight("report", "c", "--markdown").out)
+    assert f"| newest step of {small} | newest step of {glm} | since the first of {small} |" in text
+    assert "| **4.00 ms** | **90.0 ms** | **1.25x** |" in text and "step now" not in text
+    assert f"{glm}: record a profiler trace of a few decode steps: would explain" in text
+    assert f"{small}: record a profiler trace of a few decode steps: would explain" in text
+    assert "Closed by a note with --closes trace." in text
+
+
+def test_a_note_closes_what_some_gap_named(sublight: Sublight, tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    early = sublight("note", "c", "P2P is on", "--closes", "p2p")
+    assert (early.code, early.out) == (2, "") and "no gap in c has named a next step" in early.err
+    sublight(*GAP, "--measured", "97ms", "--campaign", "c")
+    wrong = sublight("note", "c", "P2P is on", "--closes", "p2p", "--closes", "foo")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "next step that a gap of this campaign named 'foo'" in wrong.err and "p2p" in wrong.err
+    assert [p.name for p in (tmp_path / "c").iterdir()] == ["gap-001.json"]
+
+
 def test_a_later_gap_shows_closed_steps_with_their_evidence(sublight: Sublight, tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     sublight(*GAP, "--measured", "97ms", "--campaign", "c")

@@ -29,29 +29,47 @@ from sublight.units import counted
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """A next step, and the later file that answers it."""
+    """A next step, and the later file that answers it; `of` is the model and the cards that it was named for."""
 
     step: str
     title: str
     file: str
     evidence: str
+    of: str = ""
 
 
-def close_steps(folder: Folder) -> tuple[list[Closed], list[NextStep]]:
-    """Every next step that some gap named, once: closed by the first later record that answers it, else open."""
-    closed: dict[str, Closed] = {}
-    named: dict[str, NextStep] = {}
+class OpenStep(NextStep, frozen=True, kw_only=True):
+    """A next step that nothing answers; `of` is the model and the cards that it was named for."""
+
+    of: str = ""
+
+
+def close_steps(folder: Folder) -> tuple[list[Closed], list[OpenStep]]:
+    """Every next step that a gap of a model on its cards named, once: closed by the first later record, else open."""
+    closed: dict[tuple[str, str], Closed] = {}
+    named: dict[tuple[str, str], OpenStep] = {}
     for place, entry in enumerate(folder.entries):
         if not isinstance(entry.record, Gap):
             continue
+        of = subject_of(entry.record.limit)
         for step in entry.record.steps:
-            named[step.id] = step
+            named[of, step.id] = OpenStep(**msgspec.structs.asdict(step), of=of)
             for later in folder.entries[place + 1 :]:
                 evidence = _answers(step.id, later.record, entry.record.limit)
-                if evidence and step.id not in closed:
-                    closed[step.id] = Closed(step.id, step.title, later.file, evidence)
+                if evidence and (of, step.id) not in closed:
+                    closed[of, step.id] = Closed(step.id, step.title, later.file, evidence, of)
                     break
-    return list(closed.values()), [step for id_, step in named.items() if id_ not in closed]
+    return list(closed.values()), [step for key, step in named.items() if key not in closed]
+
+
+def subject_of(limit: DecodeLimit) -> str:
+    """What steps are named for: the model, and the cards it runs on."""
+    return f"{limit.model.name} on {limit.gpu.count}x {limit.gpu.name}"
+
+
+def step_names(folder: Folder) -> list[str]:
+    """Every next step that a gap of the folder named, by id."""
+    return list(dict.fromkeys(s.id for e in folder.entries if isinstance(e.record, Gap) for s in e.record.steps))
 
 
 def _answers(step: str, record: Record, limit: DecodeLimit) -> str:

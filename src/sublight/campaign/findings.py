@@ -8,19 +8,21 @@ import msgspec
 from sublight.audit.ladder import Rung
 from sublight.campaign.attained import BenchStanding, benches
 from sublight.campaign.backends import AuditStanding, audits
-from sublight.campaign.closing import Closed, close_steps
+from sublight.campaign.closing import Closed, OpenStep, close_steps, subject_of
 from sublight.campaign.folder import Entry, Folder, today
 from sublight.campaign.machine import HostStanding, host
 from sublight.campaign.note import Note
 from sublight.errors import UsageError
 from sublight.gap.compare import Gap
-from sublight.gap.next_steps import NextStep
 from sublight.gap.same import SAME_WORK, alike
 from sublight.records import Record, differ, repeated
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured step of the campaign. `comparable` says whether the newest does the same work on the same cards."""
+    """One measured step of the campaign.
+
+    `comparable` says whether the newest does the same work on the same cards; `of` is its model and cards.
+    """
 
     file: str
     written_at: str
@@ -30,6 +32,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     by_trace: bool
     comparable: bool = True
+    of: str = ""
 
 
 class Remark(msgspec.Struct, frozen=True):
@@ -63,7 +66,7 @@ class Findings(Record, frozen=True, kw_only=True):
     marks: tuple[Mark, ...]
     latest: Gap | None
     closed: tuple[Closed, ...]
-    open: tuple[NextStep, ...]
+    open: tuple[OpenStep, ...]
     notes: tuple[Remark, ...]
     left_out: tuple[str, ...]
     # Records of version 1 have none of these.
@@ -75,7 +78,8 @@ class Findings(Record, frozen=True, kw_only=True):
         for mark in self.marks:
             if mark.measured_s <= 0 or mark.floor_s <= 0 or differ(mark.ratio, mark.measured_s / mark.floor_s):
                 yield f"the step measured in {mark.file} does not follow from its numbers"
-        for step in repeated([*(c.step for c in self.closed), *(s.id for s in self.open)]):
+        steps = [*((c.step, c.of) for c in self.closed), *((s.id, s.of) for s in self.open)]
+        for step in repeated([" of ".join(filter(None, key)) for key in steps]):
             yield f"next step {step} is there twice"
         for audit in self.audits:
             for engine in audit.engines:
@@ -130,4 +134,5 @@ def _mark(entry: Entry, gap: Gap, newest: Gap) -> Mark:
         ratio=gap.ratio,
         by_trace=gap.trace is not None,
         comparable=alike(gap.limit, newest.limit, SAME_WORK),
+        of=subject_of(gap.limit),
     )

@@ -162,7 +162,7 @@ def _newest(folder: Path) -> str | None:
 
 def _keep(folder: Path, gap: Any, options: dict[str, Any]) -> None:
     """Save the gap into the campaign, and print it with what the folder's records have closed."""
-    from sublight.campaign.closing import close_steps
+    from sublight.campaign.closing import close_steps, subject_of
     from sublight.campaign.folder import add, read_folder
     from sublight.gap.compare import with_closed
     from sublight.report.views import record_types
@@ -171,7 +171,9 @@ def _keep(folder: Path, gap: Any, options: dict[str, Any]) -> None:
     read_folder(folder, types)
     name = add(folder, gap)
     closed, _ = close_steps(read_folder(folder, types))
-    emit(with_closed(gap, {c.step: f"{c.evidence} ({c.file})" for c in closed}), options)
+    emit(
+        with_closed(gap, {c.step: f"{c.evidence} ({c.file})" for c in closed if c.of == subject_of(gap.limit)}), options
+    )
     click.echo(f"saved as {folder / name}", err=True)
 
 

@@ -19,4 +19,23 @@ def command(folder: str, text: str, negative: bool, closes: tuple[str, ...]) -> 
     from sublight.campaign.folder import add
     from sublight.campaign.note import Note
 
+    if closes:
+        _check(Path(folder), closes)
     click.echo(add(Path(folder), Note(text=text, kind="negative result" if negative else "remark", closes=closes)))
+
+
+def _check(folder: Path, closes: tuple[str, ...]) -> None:
+    """Raises UnknownNameError for a step that no gap of the campaign named: nothing would ever show the answer."""
+    from sublight.campaign.closing import step_names
+    from sublight.campaign.folder import read_folder
+    from sublight.errors import UnknownNameError, UsageError
+    from sublight.report.views import record_types
+
+    known = step_names(read_folder(folder, record_types()))
+    if not known:
+        asked, found = f"--closes {closes[0]}", f"no gap in {folder} has named a next step"
+        raise UsageError(asked, found, f"sublight gap MODEL ... --measured TIME --campaign {folder}, before the note")
+    for step in closes:
+        if step not in known:
+            kind = "next step that a gap of this campaign named"
+            raise UnknownNameError(kind, step, known, f"`sublight report {folder}`, which lists them with their ids")

@@ -1,5 +1,6 @@
 """The newest audits, host report and benchmarks of a campaign, in short: the records themselves say it whole."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from sublight.audit.ladder import Answer, Ladder
@@ -15,6 +16,7 @@ from sublight.tuning.record import Verdict
 from sublight.units import counted, show_bytes, show_percent, show_rate, show_time
 
 _MANY = 4
+_MOST_CHANGES = 12
 _KINDS = {"bench-kernels": "kernels", "bench-ops": "rows of a step", "bench-comm": "collectives"}
 _UNITS = {"bench-kernels": "time of a call", "bench-ops": "time of all calls of a step", "bench-comm": "time of a call"}
 
@@ -127,7 +129,13 @@ def _changes(engine: Engine) -> Iterator[Block]:
         return
     yield Heading(f"What changed in {engine.name}", 3)
     yield Paragraph(f"Since {told}:")
-    yield Listing(tuple(_change(engine.name, change) for change in engine.changes))
+    shown = engine.changes[:_MOST_CHANGES]
+    yield Listing(tuple(_change(engine.name, change) for change in shown))
+    if rest := engine.changes[_MOST_CHANGES:]:
+        areas = Counter(AREAS.get(change.area, change.area) for change in rest)
+        named = ", ".join(f"{count} of {area}" for area, count in areas.items())
+        more = counted(len(rest), "more change")
+        yield Paragraph(f"{more}: {named}; --json has them all.", "muted")
 
 
 def _change(engine: str, change: Change) -> Cell:
