@@ -25,8 +25,6 @@ from sublight.report.blocks import (
     Tone,
 )
 from sublight.report.views.audit_reasons import (
-    AREAS,
-    ON_A_GPU,
     SYMBOLS,
     TONES,
     every_rung,
@@ -36,6 +34,7 @@ from sublight.report.views.audit_reasons import (
     tried,
     unread,
 )
+from sublight.report.views.audit_shared import AREAS, ON_A_GPU, shared, told_once
 from sublight.units import counted, show_time
 
 _SHORT = {
@@ -150,6 +149,8 @@ def _question(audit: Audit) -> Iterator[tuple[str, Cell]]:
 def _engine(engine: EngineAudit, target: Target | None, choices: Iterable[Choice]) -> Iterator[Block]:
     name = f"{engine.name} {engine.version}".strip()
     areas = list(dict.fromkeys(ladder.area for ladder in engine.ladders))
+    alike = shared(engine.ladders)
+    shipped: set[str] = set()
     for area in areas:
         everything = [ladder for ladder in engine.ladders if ladder.area == area]
         ladders = [ladder for ladder in everything if not _only_inside(ladder)]
@@ -165,8 +166,9 @@ def _engine(engine: EngineAudit, target: Target | None, choices: Iterable[Choice
             if (made.engine, made.area) == (engine.name, area)
         )
         yield from tried(ladders)
-        yield from reasons(ladders, lists_without(engine, area, target))
-        yield from sets(engine, ladders, target)
+        yield from reasons(ladders, lists_without(engine, area, target), alike)
+        yield from sets(engine, ladders, target, shipped)
+    yield from told_once(alike)
     yield from unread(engine.not_read)
 
 

@@ -5,16 +5,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from sublight.audit.ladder import Answer, Ladder, Rung, Step
 from sublight.audit.record import BackendCode, Capability, CodeSet, EngineAudit
 from sublight.audit.target import NO_EXPERTS, Target
 from sublight.report.blocks import Block, Cell, Column, Heading, Line, Listing, Paragraph, Table, Tone
+from sublight.report.views.audit_shared import AREAS, ON_A_GPU, Shared, unknown_steps
 from sublight.units import counted
 
 SYMBOLS = {Answer.PASS: "✓", Answer.FAIL: "✗", Answer.NOT_KNOWN: "?"}
 TONES: dict[Answer, Tone] = {Answer.PASS: "good", Answer.FAIL: "bad", Answer.NOT_KNOWN: "muted"}
-ON_A_GPU = (Rung.EXECUTED, Rung.CORRECT, Rung.FAST)
-AREAS = {"moe": "MoE", "fp4-gemm": "FP4 GEMM", "attention": "attention", "all-reduce": "all-reduce"}
 _OWN_NAME, _OWN_CLASS = "(its name)", "(its class)"
 
 
@@ -33,14 +34,18 @@ def tried(ladders: list[Ladder]) -> Iterator[Block]:
         yield Listing(tuple(Cell(f"{SYMBOLS[answer]} {text}", TONES[answer]) for answer, text in said))
 
 
-def reasons(ladders: list[Ladder], without: Mapping[str, tuple[str, ...]] | None = None) -> Iterator[Block]:
+def reasons(
+    ladders: list[Ladder], without: Mapping[str, tuple[str, ...]] | None = None, elsewhere: Shared | None = None
+) -> Iterator[Block]:
     """The verdict of each backend, and what is open about those without one; said once for all it is true of.
 
     Args:
         without: backend -> capabilities that its gates list, where the card that is judged for is not among them.
+        elsewhere: what is told once for all areas.
     """
     refused = [(ladder, ladder.verdict) for ladder in ladders if ladder.verdict is not None]
-    unknown = [(ladder, step) for ladder in ladders for step in _open(ladder)]
+    told = elsewhere or Shared()
+    unknown = [(ladder, left) for ladder in ladders for step in unknown_steps(ladder) if (left := told.rest(step))]
     slow = [(ladder, step) for ladder in ladders if ladder.slow and ladder.verdict is None for step in _reached(ladder)]
     yield from _told("Why not", "plain", refused, without or {})
     yield from _told("What is slow", "warn", slow, {})
@@ -68,7 +73,7 @@ class _Said(NamedTuple):
 def _told(
     title: str, tone: Tone, pairs: list[tuple[Ladder, Step]], without: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Block]:
-    told: dict[tuple[Rung, str, str, tuple[str, ...]], list[_Said]] = {}
+    told: _Told = {}
     for ladder, step in pairs:
         named = _own_name(ladder.name).sub(_OWN_NAME, step.why)
         classed = _own_class(ladder.destination).sub(_OWN_CLASS, named)
@@ -76,6 +81,7 @@ def _told(
         told.setdefault((step.rung, classed, step.hint, cards), []).append(_Said(ladder.name, step, named, classed))
     if not told:
         return
+    told, tail = _without_tail(told)
     often = Counter(hint for _, _, hint, _ in told if hint).most_common(1)
     shared = often[0][0] if often and often[0][1] >= _OFTEN else ""
     yield Heading(title, 3)
@@ -83,6 +89,32 @@ def _told(
     if shared:
         rungs = dict.fromkeys(rung.value for rung, _, hint, _ in told if hint == shared)
         yield Paragraph(f"Try for {' and '.join(rungs)}, where nothing else is named: {shared}.", tone)
+    if tail:
+        yield Paragraph(f"This is {tail}.", tone)
+
+
+_Told = dict[tuple[Rung, str, str, tuple[str, ...]], list[_Said]]
+
+
+def _without_tail(told: _Told) -> tuple[_Told, str]:
+    """The sentences without words that many of them end in ("for a KV cache of such a type"), and these words."""
+    ends = Counter(end for _, text, _, _ in told if (end := text.rpartition(", ")[2]).startswith("for "))
+    tail, times = next(iter(ends.most_common(1)), ("", 0))
+    if times < _OFTEN:
+        return told, ""
+    end = f", {tail}"
+    shorter: _Told = {}
+    for (rung, text, hint, cards), said in told.items():
+        cut = [
+            one._replace(
+                step=msgspec.structs.replace(one.step, why=one.step.why.removesuffix(end)),
+                named=one.named.removesuffix(end),
+                classed=one.classed.removesuffix(end),
+            )
+            for one in said
+        ]
+        shorter.setdefault((rung, text.removesuffix(end), hint, cards), []).extend(cut)
+    return shorter, tail
 
 
 _OFTEN = 3  # lines that have one thing to try: it then stands below them, once
@@ -101,13 +133,6 @@ def _own_class(destination: str) -> re.Pattern[str]:
 
 
 _NOTHING = re.compile("(?!)")
-
-
-def _open(ladder: Ladder) -> list[Step]:
-    """Rungs below those on a GPU that are not known, of a backend that nothing is said against."""
-    if ladder.verdict is not None:
-        return []
-    return [step for step in ladder.steps if step.answer is Answer.NOT_KNOWN and step.rung not in ON_A_GPU]
 
 
 def _reached(ladder: Ladder) -> list[Step]:
@@ -154,11 +179,15 @@ def _cut(text: str, most: int = 300) -> str:
     return text.rstrip(".") + "." if len(text) <= most else f"{text[:most].rstrip()} ..."
 
 
-def sets(engine: EngineAudit, ladders: list[Ladder], target: Target | None) -> Iterator[Block]:
-    """What gates claim beside what was shipped, for backends that have either; those alike share a line."""
+def sets(engine: EngineAudit, ladders: list[Ladder], target: Target | None, told: set[str]) -> Iterator[Block]:
+    """What gates claim beside what was shipped, for backends that have either; those alike share a line.
+
+    Args:
+        told: packages whose targets an earlier area listed; those of this one are added.
+    """
     shown = {(ladder.area, ladder.name) for ladder in ladders}
     codes = [code for code in engine.code if (code.area, code.name) in shown]
-    once = _told_once(codes)
+    once = _told_once(engine.code)
     alike: dict[tuple[str, str, Cell], list[str]] = {}
     for code in codes:
         found = code.capability
@@ -178,9 +207,13 @@ def sets(engine: EngineAudit, ladders: list[Ladder], target: Target | None) -> I
         for (claimed, shipped, judged), names in alike.items()
     )
     yield Heading("What gates claim, and what code is there", 3)
-    yield Table(columns, lines, "A list in Python is a claim; code objects, and a compiler that knows the card, count.")
-    if once:
-        yield Listing(tuple(Cell(f"{package} ships {targets}", "muted") for package, targets in once.items()))
+    claim = "A list in Python is a claim; code objects, and a compiler that knows the card, count."
+    yield Table(columns, lines, claim)
+    used = {found.package for code in codes for found in code.capability.code if found.coverage.targets}
+    new = [package for package in once if package in used - told]
+    if new:
+        yield Listing(tuple(Cell(f"{package} ships {once[package]}", "muted") for package in new))
+    told |= set(new)
 
 
 def _told_once(codes: Iterable[BackendCode]) -> dict[str, str]:

@@ -9,7 +9,8 @@ from sublight.campaign.backends import AuditStanding, Change, Engine
 from sublight.campaign.machine import HostStanding
 from sublight.report.blocks import Block, Cell, Code, Column, Heading, Line, Listing, Paragraph, Table
 from sublight.report.views.audit import flag_line, height, odd_cells, verdict_cell
-from sublight.report.views.audit_reasons import AREAS, ON_A_GPU, unread
+from sublight.report.views.audit_reasons import unread
+from sublight.report.views.audit_shared import AREAS, ON_A_GPU
 from sublight.report.views.host import knob_table
 from sublight.rows import ROWS
 from sublight.tuning.record import Verdict
