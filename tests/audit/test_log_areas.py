@@ -101,6 +101,27 @@ def test_kernels_of_a_real_trace_prove_attention_and_products(tmp_path: Path) ->
     assert (named.answer, named.why) == (Answer.NOT_KNOWN, "this log is of a run with FLASH_ATTN")
 
 
+@pytest.mark.parametrize(
+    ("label", "kernel", "ran"),
+    [
+        ("vLLM custom all-reduce", "vllm::cross_device_reduce_1stage", ["CustomAllreduce"]),
+        ("SGLang custom all-reduce", "sglang::cross_device_reduce_1stage", ["CustomAllreduce"]),
+        ("SGLang custom all-reduce", "all_reduce_one_shot_push_kernel", ["CustomAllReduceV2"]),
+        ("PyTorch symmetric memory, multimem", "multimem_all_reduce_kernel", ["SymmMemCommunicator"]),
+        ("NCCL", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", []),
+    ],
+)
+def test_kernels_of_all_reduces_prove_their_communicator(
+    tmp_path: Path, label: str, kernel: str, ran: list[str]
+) -> None:
+    seen = Seen(kernels={"all-reduce": {label: (158, kernel)}}, trace="t.json", card="NVIDIA H200")
+    names = ("CustomAllreduce", "CustomAllReduceV2", "SymmMemCommunicator", "PyNcclCommunicator")
+    steps = {name: step(tmp_path, "all-reduce", name, seen) for name in names}
+    assert [name for name, found in steps.items() if found.answer is Answer.PASS] == ran
+    for name in ran:
+        assert steps[name].why.startswith(f"kernels of {label} ran for all-reduces; it does not say: ")
+
+
 def test_custom_all_reduce_that_registers_buffers_ran(tmp_path: Path) -> None:
     log = with_lines(tmp_path, REGISTERED)
     ran = executed_in(log, "all-reduce", "CustomAllreduce")

@@ -14,6 +14,10 @@ LABELS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("cutlass",), ("CUTLASS grouped GEMM",)),
     (("triton",), ("Triton fused MoE",)),
 )
+_SGLANG = "SGLang custom all-reduce"
+# Two generations of it have one label: the backend, and how the names of its kernels begin.
+_BEGINS = {"customallreduce": "sglang::cross_device_reduce", "customallreducev2": "all_reduce_"}
+
 # Of other areas, by the backend's whole name: one word of it would be shared by kernels that are not its own. Left out
 # is what shares its kernels with another backend of the area (NCCL's are torch's as well).
 NAMED: dict[str, dict[str, tuple[str, ...]]] = {
@@ -35,7 +39,8 @@ NAMED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "fp4-gemm": {"marlin": ("Marlin",), "humming": ("humming",)},
     "all-reduce": {
-        "customallreduce": ("vLLM custom all-reduce",),
+        "customallreduce": ("vLLM custom all-reduce", _SGLANG),
+        "customallreducev2": (_SGLANG,),
         "symmmemcommunicator": ("PyTorch symmetric memory", "PyTorch symmetric memory, multimem"),
         "torchsymmmemcommunicator": ("PyTorch symmetric memory", "PyTorch symmetric memory, multimem"),
         "pymscclppcommunicator": ("MSCCL++",),
@@ -55,3 +60,8 @@ def labels_of(name: str, destination: str, area: str = "moe") -> tuple[str, ...]
             if any(part in text for part in parts):
                 return labels
     return ()
+
+
+def is_own(name: str, label: str, kernel: str) -> bool:
+    """Whether a kernel of this label is this backend's, where a label is of two backends."""
+    return label != _SGLANG or kernel.startswith(_BEGINS.get(name.lower(), ""))

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from sublight.audit.engines.base import Declaration, Route
-from sublight.audit.kernelnames import labels_of
+from sublight.audit.kernelnames import is_own, labels_of
 from sublight.audit.ladder import Answer, Proof, Rung, Step, passed, unknown
 from sublight.audit.log.areas import executed_in, names_backend
 from sublight.audit.log.choices import asked_moe_backend
@@ -197,6 +197,8 @@ def _traced(scene: Scene, declaration: Declaration, route: Route, seen: Seen) ->
     if not label:
         return None
     calls, kernel = kernels[label]
+    if not is_own(declaration.name, label, kernel):
+        return None
     proof = Proof("trace", seen.trace, f"{counted(calls, 'call')} in a step: {kernel}")
     said = f"kernels of {label} ran for {_RAN_FOR.get(area, area)}"
     asked = (asked_moe_backend(seen.log)[0] or "auto") if seen.log is not None and area == "moe" else ""
