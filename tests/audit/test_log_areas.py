@@ -107,6 +107,7 @@ def test_kernels_of_a_real_trace_prove_attention_and_products(tmp_path: Path) ->
         ("vLLM custom all-reduce", "vllm::cross_device_reduce_1stage", ["CustomAllreduce"]),
         ("SGLang custom all-reduce", "sglang::cross_device_reduce_1stage", ["CustomAllreduce"]),
         ("SGLang custom all-reduce", "all_reduce_one_shot_push_kernel", ["CustomAllReduceV2"]),
+        ("SGLang custom all-reduce", "sglang::all_reduce_kernel", ["CustomAllReduceV2"]),
         ("PyTorch symmetric memory, multimem", "multimem_all_reduce_kernel", ["SymmMemCommunicator"]),
         ("NCCL", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", []),
     ],

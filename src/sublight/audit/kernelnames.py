@@ -16,7 +16,7 @@ LABELS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 )
 _SGLANG = "SGLang custom all-reduce"
 # Two generations of it have one label: the backend, and how the names of its kernels begin.
-_BEGINS = {"customallreduce": "sglang::cross_device_reduce", "customallreducev2": "all_reduce_"}
+_BEGINS = {"customallreduce": "cross_device_reduce", "customallreducev2": "all_reduce_"}
 
 # Of other areas, by the backend's whole name: one word of it would be shared by kernels that are not its own. Left out
 # is what shares its kernels with another backend of the area (NCCL's are torch's as well).
@@ -64,4 +64,4 @@ def labels_of(name: str, destination: str, area: str = "moe") -> tuple[str, ...]
 
 def is_own(name: str, label: str, kernel: str) -> bool:
     """Whether a kernel of this label is this backend's, where a label is of two backends."""
-    return label != _SGLANG or kernel.startswith(_BEGINS.get(name.lower(), ""))
+    return label != _SGLANG or kernel.rpartition("::")[2].startswith(_BEGINS.get(name.lower(), ""))
