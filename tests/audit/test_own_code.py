@@ -19,11 +19,13 @@ def folder(tmp_path: Path) -> Path:
     for name, text in {
         "engine/__init__.py": "",
         "engine/ops.py": "import torch\ndef product(x):\n    return torch.ops._C_products.product(x)\n",
-        "engine/own.py": "from engine import ops\nclass Own: ...\n",
+        "engine/keeps.py": "import torch\ndef keep(x):\n    torch.ops._C_cache_ops.keep(x)\n",
+        "engine/own.py": "from engine import ops\nclass Own:\n    def apply(self, x): return ops.product(x)\n",
         "engine/theirs.py": "import torch\nclass Theirs:\n    def apply(self, x):\n        torch.ops.fbgemm.f(x)\n",
         "engine/torchs.py": "import torch\ndef reduce(x):\n    return torch.ops.symm_mem.sum_(x)\n",
         "engine/wrapped.py": "import torch\ndef call(x):\n    return torch.ops.engine.call(x)\n",
-        "engine/library.py": "from engine import ops\nfrom library import product\nclass Library: ...\n",
+        "engine/library.py": "from engine import ops\nfrom library import product\nclass Library:\n"
+        "    def apply(self, x): ops.product(x)\n",
         "engine/rocm_own.py": "import torch\nclass RocmOwn:\n    def f(x): torch.ops._C.f(x)\n",
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
@@ -45,9 +47,11 @@ def test_operators_of_its_own_libraries_count(folder: Path) -> None:
     assert (step.answer, step.why) == (Answer.PASS, "engine: 3 of 4 units are built for sm_120 (75.0 %)")
 
 
-@pytest.mark.parametrize("destination", ["engine.theirs.Theirs", "engine.torchs.reduce", "engine.wrapped.call"])
+@pytest.mark.parametrize(
+    "destination", ["engine.theirs.Theirs", "engine.torchs.reduce", "engine.wrapped.call", "engine.keeps.keep"]
+)
 def test_operators_of_others_are_no_code_of_the_engines(folder: Path, destination: str) -> None:
-    """Another package's, torch's own, and a name that Python code is registered under."""
+    """Another package's, torch's own, a name that Python code is registered under, and what only writes the cache."""
     step = answered(folder, destination)
     assert step.answer is Answer.NOT_KNOWN
     assert step.why == "neither a gate nor shipped code was found on the way to the kernel"
@@ -58,18 +62,25 @@ def test_a_kernel_of_a_package_that_is_not_there_is_not_known(folder: Path) -> N
     step = answered(folder, "engine.library.Library", "library.product")
     assert step.answer is Answer.NOT_KNOWN
     assert step.why == (
-        "it needs library, which is not here to be looked into; "
-        "beside it engine: 3 of 4 units are built for sm_120 (75.0 %)"
+        "it needs library, not here to be looked into; beside it engine: 3 of 4 units are built for sm_120 (75.0 %)"
     )
     claimed = answered(folder, "engine.theirs.Theirs", "fbgemm.f", gates=(gate(Answer.PASS, "is_sm120()", "12.0"),))
     assert claimed.answer is Answer.NOT_KNOWN
-    assert claimed.why == (
-        "gates let sm_120 through, which is a claim; it needs fbgemm, which is not here to be looked into"
-    )
+    assert claimed.why == ("gates let sm_120 through, which is a claim; it needs fbgemm, not here to be looked into")
     there = {"library": [code("/site/library/k.so", (["sm_120"], 2))]}
     assert answered(folder, "engine.library.Library", "library.product", more=there).answer is Answer.PASS
     other = {"library": [code("/site/library/k.so", (["sm_90a"], 2))]}
     assert answered(folder, "engine.library.Library", "library.product", more=other).answer is Answer.FAIL
+
+
+def test_what_a_kernel_takes_besides_holds_none(folder: Path) -> None:
+    """Neither what every engine stands on, nor a helper of a kernel that lies in the engine or in another package."""
+    assert answered(folder, "engine.own.Own", "torch.empty").answer is Answer.PASS
+    assert answered(folder, "engine.own.Own", "engine.own.Own", "loader.load").answer is Answer.PASS
+    there = {"library": [code("/site/library/k.so", (["sm_120"], 2))]}
+    assert answered(folder, "library.product", "library.product", "loader.load", more=there).answer is Answer.PASS
+    gone = answered(folder, "library.product", "library.product")
+    assert (gone.answer, gone.why) == (Answer.NOT_KNOWN, "it needs library, not here to be looked into")
 
 
 def test_what_runs_on_no_card_of_nvidias_has_none_of_its_code(folder: Path) -> None:

@@ -17,6 +17,8 @@ from sublight.audit.scene import Scene, needed_tops
 from sublight.audit.toolchain import can_build, missing_libraries
 from sublight.audit.vendors import foreign
 
+_RUN_EVERYTHING = frozenset(("numpy", "torch"))  # every engine stands on them
+
 
 def capable(scene: Scene, route: Route) -> tuple[Step, Capability]:
     """The answer, and the sets it was drawn from."""
@@ -136,10 +138,11 @@ def _without_refusal(scene: Scene, route: Route, sets: tuple[CodeSet, ...], unna
         proofs = _ordered(route, sets, sm, [open_gates[0].proof])
         return unknown(Rung.CAPABLE, f"this gate could not be decided: {open_gates[0].text}", *proofs)
     proofs = _ordered(route, sets, sm, [proof for found in sets if _waits(found) for proof in _proofs(found, sm)])
-    elsewhere = [found.package for found in sets if _is_absent(scene, found)]
+    holders = _holders(scene, route)
+    elsewhere = [found.package for found in sets if found.package in holders and _is_absent(scene, found)]
     if elsewhere:
         beside = f"; beside it {'; '.join(good)}" if good else ""
-        why = f"it needs {' and '.join(elsewhere)}, which is not here to be looked into{beside}"
+        why = f"it needs {' and '.join(elsewhere)}, not here to be looked into{beside}"
         claim = f"gates let {sm} through, which is a claim; " if route.gates else ""
         return unknown(Rung.CAPABLE, claim + why, *proofs, hint="the same where all that it needs is installed")
     if good and not waiting:
@@ -167,6 +170,18 @@ def _listed(scene: Scene, route: Route) -> bool:
     """Whether a gate that lets the card through names it: then one that could not be decided is no obstacle alone."""
     major, minor = scene.target.compute_capability
     return any(gate.answer is Answer.PASS and f"{major}.{minor}" in gate.targets for gate in route.gates)
+
+
+def _holders(scene: Scene, route: Route) -> tuple[str, ...]:
+    """Packages that the kernel may lie in: the one that the path ends in, else those that the engine's class calls.
+
+    What a kernel of the engine's own takes besides, such as a loader or a reader of files, holds none.
+    """
+    end = route.destination.partition(".")[0]
+    if end and end != scene.package:
+        return (end,)
+    own = any(need.symbol.startswith(f"{scene.package}.") for need in route.needs)
+    return () if own else tuple(top for top in needed_tops(route, scene.package) if top not in _RUN_EVERYTHING)
 
 
 def _is_absent(scene: Scene, found: CodeSet) -> bool:

@@ -45,14 +45,16 @@ def operators(sources: Sources, dotted: str) -> frozenset[str]:
     """Namespaces of compiled operators (`torch.ops.NAMESPACE`) that a module calls, itself or through one of calls.
 
     Only a module that is imported as one counts (`from vllm import _custom_ops as ops`): a function taken from some
-    helper says nothing about what else is in there.
+    helper says nothing about what else is in there. Operators that write the KV cache stand beside kernels, and are
+    none.
     """
     module = _module_of(sources, dotted)
     if module is None:
         return frozenset()
     beside = [sources.module(name) for name in _imported_modules(sources, module)]
     called = [module, *(each for each in beside if each is not None and not each.is_package)]
-    return frozenset(name for each in called for name in _OPERATOR.findall(each.text))
+    found = {name for each in called for name in _OPERATOR.findall(each.text)}
+    return frozenset(name for name in found if "cache" not in name)
 
 
 def holds(libraries: Iterable[str], namespace: str) -> bool:
