@@ -87,6 +87,27 @@ def test_a_step_that_is_edited_to_refuse_is_refused_there() -> None:
     assert found.proofs[-1].where == f"{HERE}/base_attn_backend.py:{at + 1}"
 
 
+@pytest.mark.parametrize("requirement", ["sglang==0.5.9", "sglang==0.5.23"])
+def test_flash_mla_needs_a_model_with_latents(requirement: str) -> None:
+    found = ask("flashmla", "qwen3-30b-a3b", "h200", requirement)
+    assert found.answer is Answer.FAIL
+    assert found.why.endswith("a model with MHA attention has no attribute kv_lora_rank")
+    assert ask("flashmla", "glm-5-nvfp4", "h200", requirement).answer is Answer.PASS
+
+
+@pytest.mark.parametrize("requirement", ["sglang==0.5.9", "sglang==0.5.23"])
+def test_backends_without_the_indexer_attend_to_every_key(requirement: str) -> None:
+    found = ask("triton", "glm-5-nvfp4", "rtx-pro-6000-server", requirement)
+    assert (found.answer, found.slow) == (Answer.PASS, "attends to every key, where the model selects some")
+    assert "base_attn_backend.py:" in found.why
+    assert ask("triton", "qwen3-30b-a3b", "rtx-pro-6000-server", requirement).slow == ""
+    assert ask("auto", "glm-5-nvfp4", "rtx-pro-6000-server", requirement).slow == ""
+
+
+def test_a_deprecated_name_is_told_as_the_other_one() -> None:
+    assert ask("nsa", "glm-5-nvfp4", "rtx-pro-6000-server").alias_of == "dsa"
+
+
 @pytest.mark.parametrize("name", ["triton", "flashinfer"])
 def test_the_old_versions_backends_decode(name: str) -> None:
     assert ask(name, "qwen3-30b-a3b", "h200", "sglang==0.5.9").answer is Answer.PASS

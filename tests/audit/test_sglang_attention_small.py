@@ -62,6 +62,12 @@ FILES = {
 
             return Plain(runner)
 
+        @register_attention_backend("latent")
+        def create_latent(runner):
+            from sglang.srt.layers.attention.backends import Latent
+
+            return Latent(runner)
+
         @register_attention_backend("picking")
         def create_picking(runner):
             from sglang.srt.layers.attention.backends import Picking
@@ -72,8 +78,40 @@ FILES = {
         def _create_former(runner):
             return create_picking(runner)
         """,
+    "sglang/srt/configs/model_config.py": """
+        from enum import IntEnum, auto
+
+        class AttentionArch(IntEnum):
+            MLA = auto()
+            MHA = auto()
+
+        class ModelConfig:
+            def __init__(self, hf_config):
+                self.hf_config = hf_config
+                self.width = 1
+
+            def _derive(self):
+                if "GlmMoeDsaForCausalLM" in self.hf_config.architectures:
+                    self.attention_arch = AttentionArch.MLA
+                    self.latent_rank = self.hf_config.latent_rank
+                    self.width = 2
+                else:
+                    self.attention_arch = AttentionArch.MHA
+                    self.groups = 4
+        """,
     f"{HERE}/backends.py": """
         from sglang.srt.layers.attention.base import Base
+
+        class Latent(Base):
+            def __init__(self, runner):
+                super().__init__(runner)
+                self.width = runner.model_config.width + runner.model_config.heads
+                self.rank = runner.model_config.latent_rank
+
+            def kernel(self, q, k, v):
+                from vendor.attention import latent_attention
+
+                return latent_attention(q, k, v)
 
         class Indexed:
             def __init__(self, layer_id):
@@ -138,3 +176,17 @@ def test_a_name_whose_maker_calls_another_names_is_that_one(sources: Sources) ->
     assert found.why == "Picking decodes; former is another name of picking"
     assert [ask(sources, name).alias_of for name in ("picking", "plain")] == ["", ""]
     assert SGLANG.auto(sources, "attention", target((12, 0))).alias_of == ""
+
+
+def test_what_only_other_kinds_of_attention_have_is_not_there(sources: Sources) -> None:
+    assert ask(sources, "latent").answer is Answer.PASS
+    found = ask(sources, "latent", **DENSE)
+    assert found.answer is Answer.FAIL
+    assert found.why == (
+        "accepted, but fails when latent is made: a model with MHA attention has no attribute latent_rank"
+    )
+    assert found.proofs[-1].where == f"{HERE}/backends.py:8"
+    for_all = {"model_config.py": ("self.width = 1", "self.width = 1\n        self.latent_rank = None")}
+    assert ask(edited(sources, for_all), "latent", **DENSE).answer is Answer.PASS
+    careful = {"backends.py": ("runner.model_config.latent_rank", 'getattr(runner.model_config, "latent_rank", 0)')}
+    assert ask(edited(sources, careful), "latent", **DENSE).answer is Answer.PASS

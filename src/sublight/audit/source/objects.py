@@ -160,6 +160,8 @@ def _of_class(machine: Machine, value: Class, name: str) -> Value:
 
 def _of_instance(machine: Machine, value: Instance, name: str, node: ast.AST, scope: Scope) -> Value:
     held = value.attributes.get(name, MISSING)
+    if held is MISSING and name in value.lacks:
+        return MISSING
     if held is not MISSING or value.cls is None:
         return held if held is not MISSING or not value.open else Unknown(f"attribute {name}")
     _, found = find(machine, value.cls, name)
@@ -279,16 +281,16 @@ def get_raw(value: Value, name: str) -> Value:
     return value.attributes.get(name, MISSING) if isinstance(value, Instance) else MISSING
 
 
-def _called(value: Instance) -> str:
-    return value.cls.qualified if value.cls else "object"
+def _called(value: Instance, lacking: str = "") -> str:
+    return value.lacks.get(lacking) or (value.cls.qualified if value.cls else "object")
 
 
 def require(machine: Machine, value: Value, name: str, node: ast.AST, scope: Scope) -> Value:
     """`value.name` in the middle of a walk. A missing attribute of an object is taken to be set where nobody looked."""
     found = get(machine, value, name, node, scope)
     if found is MISSING:
-        if value is None or (_is_named_tuple(value) and not hasattr(_TUPLE, name)):
-            who = "None" if value is None else _called(value)
+        if value is None or _is_known_to_lack(value, name):
+            who = "None" if value is None else _called(value, name)
             failure = Failure(("AttributeError", "Exception", "BaseException"), f"{who} has no attribute {name}")
             machine.note("raise", scope.module.module, node, "AttributeError", value=failure)
             raise Raising(failure)
@@ -298,6 +300,12 @@ def require(machine: Machine, value: Value, name: str, node: ast.AST, scope: Sco
     if isinstance(found, Choice) and MISSING in found.options:
         return one_of([option for option in found.options if option is not MISSING])
     return found
+
+
+def _is_known_to_lack(value: Value, name: str) -> bool:
+    if isinstance(value, Instance) and name in value.lacks:
+        return True
+    return _is_named_tuple(value) and not hasattr(_TUPLE, name)
 
 
 def _is_named_tuple(value: Value) -> bool:

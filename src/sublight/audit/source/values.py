@@ -5,7 +5,7 @@ is one of the classes below. `Choice` is one of a few values, which of them hang
 """
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sublight.audit.source.asked import Asked
@@ -239,15 +239,23 @@ class Class:
         return f"Class({self.dotted!r})"
 
 
-class Instance:
-    """An object of a class of the sources. An `open` one may have attributes that nobody has seen being set."""
+_NOTHING: Mapping[str, str] = {}
 
-    __slots__ = ("attributes", "cls", "open")
+
+class Instance:
+    """An object of a class of the sources.
+
+    An `open` one may have attributes that nobody has seen being set, but for those in `lacks`: attribute -> what it is
+    that has none of this name.
+    """
+
+    __slots__ = ("attributes", "cls", "lacks", "open")
 
     def __init__(self, cls: Class | None, attributes: dict[str, Value] | None = None, open_: bool = False) -> None:
         self.cls = cls
         self.attributes = attributes if attributes is not None else {}
         self.open = open_
+        self.lacks: Mapping[str, str] = _NOTHING
 
     def __repr__(self) -> str:
         return f"Instance({self.cls.qualified if self.cls else 'object'})"

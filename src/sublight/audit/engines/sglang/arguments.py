@@ -1,6 +1,7 @@
 """What becomes of the launch arguments: refused, rewritten, or left as they are, before any kernel is chosen."""
 
-from collections.abc import Iterator, Mapping
+import ast
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -78,6 +79,7 @@ class Launch:
         attention = attention_of(self.walk, self.model)
         if attention is not MISSING:
             self.model.attributes["attention_arch"] = attention
+            self.model.lacks = of_other_attention(self.walk, attention)
         self.model.attributes |= heads_of(self.walk, self.model)
         self.cls = self.walk.name(SERVER_ARGS)
         self.calls = dict(self.walk.facts.calls)
@@ -215,6 +217,33 @@ def attention_of(walk: Evaluator, model: Instance) -> Value:
             found = probe.attributes.get("attention_arch", MISSING)
             return found if isinstance(found, Member) else MISSING
     return MISSING
+
+
+def of_other_attention(walk: Evaluator, attention: Value) -> dict[str, str]:
+    """What the engine's model configuration sets for models of another kind of attention alone -> what lacks it."""
+    cls = walk.name(_MODEL_CONFIG)
+    if not isinstance(cls, Class) or not isinstance(attention, Member):
+        return {}
+    kinds = [(kind, arm) for node in ast.walk(cls.node) if isinstance(node, ast.If)
+             for arm in (node.body, node.orelse) if (kind := _kind(arm))]  # fmt: skip
+    theirs = {id(node): node for kind, arm in kinds if kind != attention.name for at in arm for node in ast.walk(at)}
+    others = _set_on_self(theirs.values())
+    kept = _set_on_self(node for node in ast.walk(cls.node) if id(node) not in theirs) | set(cls.names)
+    return dict.fromkeys(sorted(others - kept), f"a model with {attention.name} attention")
+
+
+def _kind(arm: list[ast.stmt]) -> str:
+    """The kind of attention that a branch gives a model, "" where it gives none itself."""
+    given = (at for at in arm if isinstance(at, ast.Assign) and ast.unparse(at.targets[0]) == "self.attention_arch")
+    return next((ast.unparse(at.value).rpartition(".")[2] for at in given), "")
+
+
+def _set_on_self(nodes: Iterable[ast.AST]) -> set[str]:
+    return {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+    }
 
 
 def heads_of(walk: Evaluator, model: Instance) -> dict[str, Value]:
