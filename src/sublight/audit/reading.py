@@ -238,16 +238,18 @@ class WatchedSources(Sources):
     def absent(self, package: str) -> list[str]:
         """Modules of a package that were asked for and have no source, as a reader sees their paths.
 
-        What a module above them binds is a name of that module, and was looked for as a module in passing.
+        What a module above them binds is a name of that module, and was looked for as a module in passing; so was the
+        package of a module that is missing.
         """
-        found = []
+        found = set()
         for name, module in self._modules.items():
             above, _, last = name.rpartition(".")
             parent = self._modules.get(above)
             if module is not None or name.partition(".")[0] != package or (parent and last in bindings(parent)):
                 continue
-            found.append(f"{name.replace('.', '/')}.py")
-        return sorted(found)
+            found.add(name)
+        packages = {name.rpartition(".")[0] for name in found}
+        return sorted(f"{name.replace('.', '/')}.py" for name in found - packages)
 
     def unparsed(self) -> tuple[str, ...]:
         """Source files that this Python cannot parse, and why."""
