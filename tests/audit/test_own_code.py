@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 from sublight.audit.capable import capable
+from sublight.audit.engines.base import Gate
 from sublight.audit.ladder import Answer, Step
 from sublight.audit.packages import holds
+from sublight.audit.replies import CodeObject
 from tests.audit.scenes import code, distribution, gate, installation, route, scene, toolchain
 from tests.audit.test_source_evaluate import walk
 
+Code = dict[str, list[CodeObject]]
 SHIPPED = [code("/site/engine/_C_stable.abi3.so", (["sm_120a"], 3)), code("/site/engine/_moe_C.so", (["sm_90a"], 1))]
 
 
@@ -33,8 +36,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def answered(folder: Path, destination: str, *symbols: str, gates: tuple = (), more: dict | None = None) -> Step:
-    distributions, owners, objects = [distribution("engine", "1")], {"engine": ["engine"]}, {"engine": SHIPPED}
+def answered(
+    folder: Path, destination: str, *symbols: str, gates: tuple[Gate, ...] = (), more: Code | None = None
+) -> Step:
+    distributions, owners = [distribution("engine", "1")], {"engine": ["engine"]}
+    objects: Code = {"engine": SHIPPED}
     for name, found in (more or {}).items():
         distributions.append(distribution(name, "1"))
         owners[name], objects[name] = [name], found
