@@ -104,6 +104,19 @@ def test_backends_without_the_indexer_attend_to_every_key(requirement: str) -> N
     assert ask("auto", "glm-5-nvfp4", "rtx-pro-6000-server", requirement).slow == ""
 
 
+@pytest.mark.parametrize(
+    ("gpu", "requirement", "kernels"),
+    [
+        ("rtx-pro-6000-server", "sglang==0.5.23",
+         "--dsa-decode-backend flashinfer_sparse_mla and --dsa-prefill-backend flashinfer_sparse_mla"),
+        ("h200", "sglang==0.5.23", "--dsa-decode-backend fa3 and --dsa-prefill-backend flashmla_sparse"),
+        ("h200", "sglang==0.5.9", "--nsa-decode-backend fa3 and --nsa-prefill-backend flashmla_sparse"),
+    ],
+)  # fmt: skip
+def test_kernels_behind_sparse_attention_are_named(gpu: str, requirement: str, kernels: str) -> None:
+    assert ask("auto", "glm-5-nvfp4", gpu, requirement).why.endswith(f" decodes with {kernels}")
+
+
 def test_a_deprecated_name_is_told_as_the_other_one() -> None:
     assert ask("nsa", "glm-5-nvfp4", "rtx-pro-6000-server").alias_of == "dsa"
 

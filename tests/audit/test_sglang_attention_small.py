@@ -21,6 +21,8 @@ FILES = {
             quantization: str = None
             tp_size: int = 1
             attention_backend: str = None
+            picking_decode_backend: str = None
+            other_decode_backend: str = "elsewhere"
 
             def __post_init__(self):
                 self._handle_attention_backend()
@@ -28,6 +30,8 @@ FILES = {
             def _handle_attention_backend(self):
                 if self.attention_backend is None:
                     self.attention_backend = "picking"
+                if self.picking_decode_backend is None:
+                    self.picking_decode_backend = "quick"
         """,
     "sglang/srt/model_executor/forward_batch_info.py": """
         from enum import Enum
@@ -124,6 +128,10 @@ FILES = {
                 return plain_attention(q, k, v)
 
         class Picking(Base):
+            def __init__(self, runner):
+                super().__init__(runner)
+                self.inner = runner.server_args.picking_decode_backend
+
             def kernel(self, q, k, v):
                 from vendor.attention import sparse_attention
 
@@ -156,7 +164,7 @@ def test_a_backend_that_gives_the_indexer_nothing_attends_to_every_key(sources: 
         f"({HERE}/base.py:9)"
     )
     own = ask(sources, "picking")
-    assert (own.answer, own.slow, own.why) == (Answer.PASS, "", "Picking decodes")
+    assert (own.answer, own.slow, own.why) == (Answer.PASS, "", "Picking decodes with --picking-decode-backend quick")
 
 
 def test_a_model_that_selects_no_keys_loses_nothing(sources: Sources) -> None:
@@ -173,7 +181,7 @@ def test_what_a_backend_gives_follows_its_own_method(sources: Sources) -> None:
 def test_a_name_whose_maker_calls_another_names_is_that_one(sources: Sources) -> None:
     found = ask(sources, "former")
     assert (found.answer, found.alias_of) == (Answer.PASS, "picking")
-    assert found.why == "Picking decodes; former is another name of picking"
+    assert found.why == "Picking decodes with --picking-decode-backend quick; former is another name of picking"
     assert [ask(sources, name).alias_of for name in ("picking", "plain")] == ["", ""]
     assert SGLANG.auto(sources, "attention", target((12, 0))).alias_of == ""
 
@@ -190,3 +198,23 @@ def test_what_only_other_kinds_of_attention_have_is_not_there(sources: Sources) 
     assert ask(edited(sources, for_all), "latent", **DENSE).answer is Answer.PASS
     careful = {"backends.py": ("runner.model_config.latent_rank", 'getattr(runner.model_config, "latent_rank", 0)')}
     assert ask(edited(sources, careful), "latent", **DENSE).answer is Answer.PASS
+
+
+def test_the_condition_of_a_refusal_is_one_on_its_own_way(sources: Sources) -> None:
+    """An assertion on the other side of an open condition is no reason for it."""
+    change = {"backends.py": (
+        "        return plain_attention(q, k, v)\n",
+        "        if isinstance(self.runner.metadata, Indexed):\n"
+        "            assert self.runner.sink is not None\n"
+        "            return plain_attention(q, k, v)\n"
+        "        raise NotImplementedError('ragged')\n",
+    )}  # fmt: skip
+    refusing = {"backends.py": (change["backends.py"][0],
+                                change["backends.py"][1].replace("self.runner.sink", "None"))}  # fmt: skip
+    assert ask(edited(sources, change), "plain").answer is Answer.PASS
+    found = ask(edited(sources, refusing), "plain")
+    assert (found.answer, found.why) == (Answer.FAIL, "refused when a step is decoded: ragged")
+    assert [proof.text for proof in found.proofs] == [
+        "isinstance(self.runner.metadata, Indexed) (not known)",
+        "NotImplementedError: ragged",
+    ]

@@ -142,6 +142,8 @@ def route(sources: Sources, name: str, target: Target) -> Route:
         why = f"{what} would decode, and is, by its name, for {family} models, of which this is none"
         return Route(answer=Answer.NOT_KNOWN, why=why, destination=made[0], proofs=_made(events, made))
     hangs = ", which of them hangs on the model's attention" if isinstance(walk.made, Choice) else ""
+    inner = sparse.kernels(walk.made, settled.values)
+    hangs += f" with {inner}" if inner else ""
     if walk.every_key is not None:
         hangs += f", and {sparse.EVERY_KEY}: it gives the model's indexer nothing ({walk.every_key.where})"
     if fits and walk.alias_of and name != "auto":

@@ -1,4 +1,8 @@
-"""Attention that selects keys: whether a backend does what the model's indexer is for."""
+"""Attention that selects keys: whether a backend does what the model's indexer is for, and which kernels it takes."""
+
+import ast
+import re
+from collections.abc import Mapping
 
 from sublight.audit.ladder import Proof
 from sublight.audit.source.evaluate import Evaluator
@@ -21,3 +25,18 @@ def every_key(walk: Evaluator, made: Value, batch: Value) -> Proof | None:
             return None
         found.append(Proof("source", method.function.where, f"{method.function.qualified} gives nothing"))
     return found[0] if found else None
+
+
+_INNER = re.compile(r"\w+_(prefill|decode)_backend")
+
+
+def kernels(made: Value, values: Mapping[str, Value]) -> str:
+    """Options of their own by which a backend chooses its kernels, as they were settled; "" where it reads none."""
+    classes = [cls for backend in options(made) if isinstance(backend, Instance) and backend.cls is not None
+               for cls in backend.cls.line()]  # fmt: skip
+    read = {node.attr for cls in classes for node in ast.walk(cls.node) if isinstance(node, ast.Attribute)}
+    return " and ".join(
+        f"--{name.replace('_', '-')} {value}"
+        for name, value in sorted(values.items())
+        if _INNER.fullmatch(name) and name in read and isinstance(value, str)
+    )

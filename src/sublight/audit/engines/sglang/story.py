@@ -144,10 +144,12 @@ def of_the_card(text: str) -> bool:
 
 
 def cause(events: list[Event], at: Event) -> list[Event]:
-    """The condition right before a refusal, in the same function."""
+    """The condition right before a refusal, in the same function and on the same way through it."""
     place = events.index(at)
+    taken = {(each.where, each.text) for each in at.conditions}
     for event in reversed(events[:place]):
-        if event.kind in ("branch", "assert") and event.function == at.function:
+        near = event.kind in ("branch", "assert") and event.function == at.function
+        if near and all((each.where, each.text) in taken for each in event.conditions):
             return [event]
     return []
 
