@@ -105,10 +105,18 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
             path = target
             temporary.replace(target)
     except OSError as error:
-        raise InputFileError(f"writing {path}", error.strerror or str(error), _WRITE_HINT) from None
+        raise InputFileError(f"writing {path}", _unwritten(path, error), _WRITE_HINT) from None
     finally:
         for temporary in written.values():
             temporary.unlink(missing_ok=True)
+
+
+def _unwritten(path: Path, error: OSError) -> str:
+    """Why a file could not be made. A folder of the running kernel says of new files that they are not there."""
+    folder = Path(os.path.realpath(path)).parent
+    if isinstance(error, FileNotFoundError) and folder.is_dir():
+        return f"no file can be made in {folder}"
+    return error.strerror or str(error)
 
 
 def _beside(target: Path, data: bytes) -> Path:

@@ -141,6 +141,19 @@ def test_an_audit_of_a_folder_is_no_machine(sublight: Sublight, tmp_path: Path) 
     )
 
 
+def test_an_audit_without_answers_asked_no_machine(sublight: Sublight, tmp_path: Path) -> None:
+    Site(tmp_path / "site").install("vllm", "1", {"vllm/__init__.py": "", "vllm/envs.py": ""})
+    question = ("--model", "glm-5-nvfp4", "--gpu", "b200", "--tp", "8")
+    data = json.loads(sublight("audit", "vllm", "--path", "site", *question, "--json").out)
+    data["record"]["recording"] = None
+    (tmp_path / "folder.json").write_text(json.dumps(data))
+    refused(
+        sublight("host", "--snapshot", "folder.json"),
+        "this audit is of folders (--path): it asked no machine, so that it holds no answers to judge again",
+        "sublight host, on the machine itself or with --host",
+    )
+
+
 def test_bad_input(sublight: Sublight, tmp_path: Path) -> None:
     refused(sublight("host", "--folder", ".", "--snapshot", "x"), "--folder and --snapshot", "one of them")
     refused(sublight("host", "--folder", "nowhere"), "it is not there")

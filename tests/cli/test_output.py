@@ -171,3 +171,30 @@ def test_colour_only_where_the_terminal_takes_it(monkeypatch: pytest.MonkeyPatch
     assert _colour()
     monkeypatch.setenv("TERM", "dumb")
     assert not _colour()
+
+
+def test_ctrl_c_while_modules_load_is_quiet(tmp_path: Path) -> None:
+    """The first library that is imported stands for all of them: the key is pressed while it loads."""
+    (tmp_path / "click.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(20)\n")
+    for line in ("$S gap", f"{sys.executable} -c 'from sublight.__main__ import main; main()' gap"):
+        done = shell(line, tmp_path, PYTHONPATH=str(tmp_path))
+        assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+    assert 'sublight = "sublight.__main__:main"' in (Path(__file__).parents[2] / "pyproject.toml").read_text()
+
+
+def test_a_folder_that_takes_no_files_is_named(sublight: Sublight) -> None:
+    refused(sublight(*LIMIT, "--save", "/proc/x.json"), "writing /proc/x.json", "no file can be made in /proc")
+
+
+def test_whole_numbers_have_no_fraction(sublight: Sublight) -> None:
+    listed = sublight("limit", "--list", "h200").out
+    assert "  sm count: 132\n" in listed and "  pcie generation: 5\n" in listed
+
+
+@pytest.mark.parametrize("kind", ["kernels", "ops", "comm"])
+def test_without_torch_each_benchmark_says_what_to_install(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    done = shell(f"$S bench {kind} glm-5-nvfp4 --tp 8 --device cpu", tmp_path, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, b"")
+    said = done.stderr.decode().splitlines()
+    assert said[1:] == ["  found: torch is not installed", "  try:   pip install 'sublight[kernels]'"]

@@ -41,6 +41,17 @@ def test_a_step_to_the_nanosecond(sublight: Sublight, files: Path) -> None:
     assert sum(idle.values()) == (len(STEP) - 1) * 1000 + BETWEEN_US * 1000
 
 
+def test_kernels_sum_to_more_than_busy_only_where_they_overlap(sublight: Sublight, files: Path) -> None:
+    assert "more than busy" not in sublight("trace", "trace.json", "--markdown").out
+    data = kineto()
+    for event in data["traceEvents"]:
+        if event["cat"] == "kernel" and event["name"].startswith("void vllm::act_and_mul"):
+            event["ts"] -= 6.0
+            event["tid"] = event["args"]["stream"] = 8
+    (files / "trace.json").write_text(json.dumps(data))
+    assert "more than busy, as streams overlap" in sublight("trace", "trace.json", "--markdown").out
+
+
 def test_annotations_do_not_matter(sublight: Sublight, files: Path) -> None:
     with_marks = rows(sublight("trace", "trace.json", "--model", "./config.json", "--json"))
     (files / "bare.json").write_text(json.dumps(kineto(marks=False)))

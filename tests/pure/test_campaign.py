@@ -150,6 +150,19 @@ def test_the_newest_audit_of_each_engine() -> None:
     assert [(f.subject, len(f.proofs)) for f in new.odd] == [("experts", 1), ("nvcc", 0)]
 
 
+def test_a_long_list_of_changes_is_cut_and_counted(gap: Gap) -> None:
+    from sublight.campaign.findings import findings
+    from sublight.report.markdown import render_markdown
+    from sublight.report.views import document
+
+    before = audit(engine("vllm", ladder("a")))
+    after = audit(engine("vllm", ladder("a"), *(ladder(f"n{number:02}", r=REFUSED) for number in range(20))))
+    text = render_markdown(document(findings(folder(gap, before, after), "title")))
+    changed = text.partition("What changed in vllm")[2].partition("\n#")[0]
+    assert changed.count(": not there, now") == 12
+    assert "8 more changes: 8 of MoE; --json has them all." in changed
+
+
 def test_an_audit_is_held_against_one_that_asked_the_same() -> None:
     one, two = engine("vllm", ladder("a"), version="1"), engine("vllm", ladder("a"), version="2")
     asked = audit().target

@@ -85,4 +85,5 @@ def _value(field: str, figure: Figure) -> str:
         return f"{show_flops(figure.value)}/s" if figure.value else "none"
     if field.endswith("_bytes"):
         return show_bytes(figure.value)
-    return significant(figure.value, 6)
+    # Counts, generations and watts are whole numbers, and no digits of theirs are measured.
+    return f"{figure.value:,.0f}" if float(figure.value).is_integer() else significant(figure.value, 6)

@@ -66,6 +66,9 @@ def read_snapshot(path: Path) -> tuple[Recording, dict[str, str], tuple[str, ...
         found = f"it has version {envelope.version} of {envelope.schema!r}, written by {envelope.written_by}"
         raise RecordError(asked, found, "a Sublight at least as new as the one that wrote it")
     if not isinstance(record.get("recording"), dict):
+        if envelope.schema == "sublight/audit":
+            found = "this audit is of folders (--path): it asked no machine, so that it holds no answers to judge again"
+            raise RecordError(asked, found, "sublight host, on the machine itself or with --host")
         raise RecordError(asked, f"a record of kind {envelope.schema!r} holds no answers of a machine", _HINT)
     try:
         recording = msgspec.convert(record["recording"], Recording)
