@@ -87,7 +87,6 @@ def kernels(
     sublight bench kernels qwen3-30b-a3b --tokens 1,8,64 --peers decode,humming
     """
     from sublight.bench.kernels.run import bench_kernels
-    from sublight.bench.torchless import require_torch
     from sublight.cli.options import _routing
     from sublight.facts.model import read_model
     from sublight.facts.workload import Layout
@@ -95,10 +94,8 @@ def kernels(
     if not 0 < time_limit <= 86400 or not 0 < budget <= 3600:
         raise UsageError("--time-limit and --budget", f"{time_limit:g} s and {budget:g} s", "seconds above zero")
     counted = _counts(tokens, "--tokens")
-    asked = read_model(model)
-    require_torch("timing the layers of experts", device)
     found = bench_kernels(
-        asked,
+        read_model(model),
         Layout(tp=tp, ep=ep),
         counted,
         device=device,

@@ -9,6 +9,7 @@ from sublight.bench.kernels.job import Began, Compared, Job, Measured, Prepared,
 from sublight.bench.peers import PEERS
 from sublight.bench.record.kernels import Checked, KernelBench, Result, Shape
 from sublight.bench.record.measurement import clock_for
+from sublight.bench.torchless import require_torch
 from sublight.bench.watch import Ended, watch
 from sublight.errors import BenchError, UnknownNameError, UsageError
 from sublight.facts.model import Model
@@ -46,7 +47,7 @@ def bench_kernels(
         progress: told what is at work.
 
     Raises:
-        BenchError: no GPU, or a process that ended for another reason than a candidate.
+        BenchError: no torch, no GPU, or a process that ended for another reason than a candidate.
         KernelError: a model without such a layer.
         UnknownNameError: a candidate that nobody knows.
         UsageError: numbers of tokens out of range.
@@ -65,6 +66,7 @@ def bench_kernels(
         counts=routing.counts if routing is not None else (),
         budget_s=budget_s,
     )
+    require_torch("timing the layers of experts", device)
     listener = _Listener(job, progress or (lambda _: None))
     if not candidates:
         listener.absent |= {k.name: f"it computes {k.op}, not a layer" for k in all_kernels() if k.op != MoeProblem.op}
