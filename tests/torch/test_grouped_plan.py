@@ -36,7 +36,7 @@ def test_a_plan_fits_and_covers_the_layer(
     run = 1 if inter_blocks % 2 else 2
     for phase in (plan.up, plan.down):
         assert 2 <= phase.depth <= 12
-        assert phase.units * phase.team == plan.warps
+        assert phase.units * phase.team == plan.warps == 16
         assert phase.team in ((1, 2) if plan.wgmma else (1, 2, 4))
         assert phase.stage_bytes(plan.tiles, plan.wgmma) % 16 == 0
     if plan.wgmma:  # whole stages, and sums that registers hold

@@ -7,7 +7,7 @@
 //   TILES                            most tiles of eight tokens in one pass over an expert's weights
 //   UP_UNITS, UP_BLOCKS, UP_DEPTH    gate/up: units a CTA, k64 blocks of a warp's stage, stages of the ring
 //   DOWN_UNITS, DOWN_BLOCKS, DOWN_DEPTH    likewise
-//   WARPS                            that multiply: 16 or 8
+//   WARPS                            that multiply: 16
 //   WGMMA                            1: Hopper's warpgroup products, 0: mma.sync, which any target has
 //   OVERLAP                          1: down starts on groups whose h is there, 0: when gate and up have ended
 //   UP_BYTES, DOWN_BYTES, STATIC_BYTES, SORT_BYTES     shared memory as the plan counted it; checked here
@@ -79,6 +79,7 @@ struct Shared {
   Group group[MOST_GROUPS];
   u16 list[PAIRS];                    // pairs by expert
 };
+static_assert(WARPS == 16, "registers are dealt out for sixteen");
 static_assert(HIDDEN % 64 == 0 && INTER % 64 == 0, "widths are multiples of 64");
 static_assert(PAIRS < 65536 && EXPERTS < 65536, "pairs and experts are 16-bit");
 static_assert(UP_DEPTH >= 2 && UP_DEPTH <= MOST_DEPTH && DOWN_DEPTH >= 2 && DOWN_DEPTH <= MOST_DEPTH, "two to twelve stages");
@@ -134,8 +135,8 @@ DEV void wait_for_count(const u32* counter, u32 count) {
 DEV void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 DEV void let_successor_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 // A launch of five warps a scheduler has 96 registers a thread; the sums of many tokens take more, the copies hardly any.
-DEV void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(WARPS == 8 ? 80 : 32)); }
-DEV void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(WARPS == 8 ? 208 : 112)); }
+DEV void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(32)); }
+DEV void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(112)); }
 DEV u32 kept(u32 v) {  // an address the compiler keeps in a register: it would otherwise compute it anew wherever it is used
   asm volatile("" : "+r"(v));
   return v;
